@@ -1,7 +1,7 @@
 """Reads the three data folders (``grammar``, ``catalog``, ``sources``) from a checkout, a wheel or a zip.
 
-In a wheel, the folders are ``rw_sql/_assets/<folder>``; in a checkout, they are beside the package. The folders are
-read through ``importlib.resources`` in both cases, never by file path, so that an import from a zip works too.
+In a wheel, the folders are ``rw_sql/_assets/<folder>``. In a checkout, the folders are beside the package. The folders
+are read through ``importlib.resources`` in both cases, never by file path, so that an import from a zip works too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The errors that users can see: codes, SQLSTATEs, positions in the SQL text, and rendering.
 
 Codes are grouped: ``RW1xx`` syntax, ``RW2xx`` names and types, ``RW3xx`` refused statements, ``RW4xx`` upstream and
-runtime. A code is never reused. SQLSTATE values follow PostgreSQL's appendix A. The code that raises an error writes
-its message and its hint.
+runtime. A code is never reused. SQLSTATE values follow PostgreSQL's appendix A. The program code that raises an error
+provides the error's message and hint.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ _HIDES_LITERALS = (
 
 class SqlError(Exception):
     """The error that a statement raises. The error has a code, a message of one sentence, a position in the SQL text,
-    and a hint that the user can type.
+    and a hint.
 
     ``code``, ``sqlstate``, ``message`` and ``hint`` are strings (``hint`` may be None); ``line`` and ``column`` are
     1-based, or None if the error has no position. ``str(error)`` is the whole message, including the caret below the

@@ -1,4 +1,5 @@
-"""The words of the clause FORMAT … ENCODE …, as the parser accepts them. The keywords are RisingWave's."""
+"""Lists the words that the parser accepts in the clause FORMAT … ENCODE …. The keywords are the same as in
+RisingWave."""
 
 FORMATS = ("NATIVE", "NONE", "DEBEZIUM", "DEBEZIUM_MONGO", "MAXWELL", "CANAL", "UPSERT", "PLAIN")
 """The valid words after FORMAT."""

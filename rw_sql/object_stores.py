@@ -1,7 +1,8 @@
 """Finds URIs of object stores that the libraries interpret in different ways, and converts the errors of the stores'
 clients to OSError.
 
-delta-rs, fsspec and Hadoop address the files of one warehouse, each with its own rules for URIs and its own exceptions.
+The libraries delta-rs, fsspec and Hadoop all access the files of a warehouse, and each of them has its own rules for
+URIs and its own exceptions.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ _DURATION = re.compile(r" in [\d.]+(?:ns|µs|ms|s)(?=, after | - )")
 def join_causes(text: str) -> str:
     """Joins the lines of each message of delta-rs in ``text`` into one line.
 
-    delta-rs writes each cause on a separate line below "Generic S3 error", so the first line alone is useless. The
-    duration of a request is left out, so that a repeated failure has the same message each time.
+    The library delta-rs writes each cause on a separate line below "Generic S3 error", so the first line alone is not
+    useful. The duration of a request is left out, so that a repeated failure has the same message each time.
     """
     return _DURATION.sub("", _CAUSE.sub(": ", text)) if _CAUSE_MARK in text else text
 
@@ -91,8 +92,8 @@ def one_line(error: object) -> str:
 def client_errors() -> Iterator[None]:
     """A context manager that raises exceptions of a store's client as OSError, with the same message.
 
-    fsspec converts only the errors in a store's responses. If the store does not respond, or the keys have expired, the
-    client raises its own exception, which is not an OSError.
+    The library fsspec converts only the errors in a store's responses. If the store does not respond, or the keys have
+    expired, the client raises its own exception, which is not an OSError.
     """
     try:
         yield
@@ -107,8 +108,9 @@ def client_errors() -> Iterator[None]:
 
 @contextmanager
 def delta_errors() -> Iterator[None]:
-    """A context manager for writes by delta-rs, which reports some failures as a plain Exception. Such an exception is
-    converted to an OSError. An example is a disk that becomes full while a Parquet file is written."""
+    """A context manager for writes by delta-rs. The library reports some failures as a plain Exception, and the context
+    manager converts such an exception to an OSError. An example is a disk that becomes full while a Parquet file is
+    written."""
     try:
         yield
     except Exception as error:

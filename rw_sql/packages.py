@@ -56,8 +56,8 @@ class _Deferred(ModuleType):
 def deferred(name: str) -> Any:
     """The module with the given name, which is imported at the first use of a name in it.
 
-    Deferred imports keep ``check`` and ``fmt`` light: these commands load every connector for its options, but need
-    none of the modules that read and write.
+    Because of deferred imports, ``check`` and ``fmt`` start quickly. These commands load every connector for its
+    options, but need none of the modules that read and write data.
     """
     return _Deferred(name)
 
@@ -75,8 +75,8 @@ def require_package(connector: str, package: str) -> None:
 def missing_package(error: ModuleNotFoundError, user: str, *, is_full: bool = True) -> SqlError | None:
     """The error for a missing package that an extra installs; None for any other package.
 
-    ``user`` is the feature that needs the package. ``is_full``: the feature also needs Spark, so the hint suggests
-    installing Spark, even if another package was found missing first.
+    ``user`` is the feature that needs the package. ``is_full`` is true if the feature also needs Spark. In this case,
+    the hint suggests installing Spark, even if another package was found missing first.
     """
     package = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(package)

@@ -1,4 +1,4 @@
-"""The Maven coordinates of the jars that rw_sql adds to Spark, by Spark's minor version.
+"""Lists the Maven coordinates of the jars that rw_sql adds to Spark, by Spark's minor version.
 
 Some patch releases of Spark have no Kafka connector on Maven Central. The jars of one patch release therefore serve all
 patch releases of its minor version.
@@ -18,9 +18,9 @@ _TOKENS = "org.apache.spark:spark-token-provider-kafka-0-10_2.13"
 class SparkJars:
     """The jars for one minor version of Spark.
 
-    ``delta`` is the coordinate for ``--packages``; ``kafka`` and ``avro`` are ``ivy://`` URIs for ``ADD JAR``.
-    ``hadoop`` is the version of Hadoop that Spark ships, and ``aws_sdk`` the version of the AWS SDK that this
-    Hadoop was built with.
+    ``delta`` is the coordinate for ``--packages``. ``kafka`` and ``avro`` are ``ivy://`` URIs for ``ADD JAR``.
+    ``hadoop`` is the version of Hadoop that Spark contains, and ``aws_sdk`` is the version of the AWS SDK with which
+    this Hadoop version was built.
     """
 
     delta: str
@@ -31,8 +31,8 @@ class SparkJars:
 
 
 def _jars(minor: str, *, kafka: str, tokens: str, hadoop: str, aws_sdk: str) -> SparkJars:
-    """``kafka`` is the version of Spark's Kafka connector and of its Avro package, ``tokens`` the version of the Kafka
-    connector's token provider."""
+    """``kafka`` is the version of Spark's Kafka connector and of Spark's Avro package, and ``tokens`` is the version of
+    the Kafka connector's token provider."""
     return SparkJars(
         delta=f"io.delta:delta-spark_{minor}_2.13:4.4.0",
         kafka=(f"ivy://{_KAFKA}:{kafka}?exclude={_TOKENS}", f"ivy://{_TOKENS}:{tokens}?transitive=false"),
@@ -77,7 +77,7 @@ def installed_jars() -> SparkJars:
 
 
 def minor_of(version: str) -> str:
-    """The minor version that a version belongs to: ``4.1`` for ``4.1.2``."""
+    """The minor version of a version, such as ``4.1`` for ``4.1.2``."""
     return ".".join(version.split(".")[:2])
 
 

@@ -2,5 +2,5 @@
 
 The package only reads and writes files, through fsspec. It needs neither Spark nor Java nor a catalog.
 
-Imports: ``errors``. Begin with ``checkpoint``, then ``rewriting``.
+Imports: ``errors``. Begin with ``checkpoint`` and ``rewriting``.
 """

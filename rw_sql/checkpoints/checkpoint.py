@@ -1,4 +1,4 @@
-"""Reads a checkpoint: its last committed batch, and the position of each split of each source."""
+"""Reads a checkpoint: the last committed batch, and the position of each split of each source."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _VIEW_CHECKPOINT = re.compile(r"(?P<warehouse>.+)/checkpoints/[a-z]+-\d+(/[^/]+)
 class Split:
     """A split and the name that statements use for it, such as ``orders:0`` or ``version``.
 
-    If several sources have a split of that name, the name includes the source: ``1/orders:0``.
+    If several sources have a split with the same name, the name includes the source: ``1/orders:0``.
     """
 
     id: str
@@ -47,10 +47,10 @@ class Split:
 class Checkpoint:
     """The state of a checkpoint at the time it was read.
 
-    ``batch`` is the last committed batch and ``entry`` its entry in the offset log. ``previous`` is the entry of the
-    batch before ``batch``, or None. ``planned`` is the last planned batch. If ``planned`` is higher than ``batch``, the
-    query may already have written some rows of the planned batch. ``stamp`` changes whenever a query plans or commits a
-    batch. ``unfinished`` is a rewrite by rw_sql that was interrupted.
+    ``batch`` is the last committed batch, and ``entry`` is the batch's entry in the offset log. ``previous`` is the
+    entry of the batch before ``batch``, or None. ``planned`` is the last planned batch. If ``planned`` is higher than
+    ``batch``, the query may already have written some rows of the planned batch. ``stamp`` changes whenever a query
+    plans or commits a batch. ``unfinished`` is a rewrite by rw_sql that was interrupted.
     """
 
     path: str
@@ -78,7 +78,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """A planned rewrite: the new content of files. The plan is valid only while the checkpoint's stamp equals
+    """A planned rewrite, with the new content of files. The plan is valid only while the checkpoint's stamp equals
     ``stamp``."""
 
     batch: int
@@ -89,8 +89,8 @@ class Rewrite:
 
 
 def changes_of(checkpoint: Checkpoint, moved: Mapping[str, str | None]) -> tuple[FileChange, ...]:
-    """The files that a rewrite changes: the entries in the offset log for the last committed batch and for the batch
-    before it. ``moved`` maps sources to their new offsets in Spark's form."""
+    """Returns the files that a rewrite changes. These are the entries in the offset log for the last committed batch
+    and for the batch before it. ``moved`` maps sources to their new offsets in Spark's form."""
     changes = []
     for batch, entry in ((checkpoint.batch - 1, checkpoint.previous), (checkpoint.batch, checkpoint.entry)):
         if entry is not None:
@@ -166,8 +166,8 @@ def read_checkpoint(files: CheckpointFiles) -> Checkpoint:
 
 
 def stamp_of(files: CheckpointFiles) -> str:
-    """A digest of the files that a running query changes: the planned and committed batches, and the file lists of the
-    query's sources."""
+    """Returns a digest of the files that a running query changes: the planned and committed batches, and the file lists
+    of the query's sources."""
     digest = hashlib.sha256()
     folders = ["offsets", "commits", *(f"sources/{name}" for name in sorted(files.stamps("sources")))]
     for folder in folders:

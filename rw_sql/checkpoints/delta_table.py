@@ -1,5 +1,5 @@
-"""Reads a Delta table's log: the available versions, the number of rows that versions added, and the first version that
-was committed at or after a given time.
+"""Reads a Delta table's log. The module finds the available versions, the number of rows that versions have added, and
+the first version that was committed at or after a given time.
 
 This module reads the log's JSON files, which Spark's Delta source reads too.
 """
@@ -61,7 +61,8 @@ def look_at_table(path: str) -> DeltaTable:
 
 
 def rows_between(table: DeltaTable, start: int, end: int) -> VersionRows:
-    """The rows that the versions ``[start, end)`` added. Versions that are no longer in the log are not counted."""
+    """Returns the number of rows that the versions ``[start, end)`` have added. Versions that are no longer in the log
+    are not counted."""
     files = CheckpointFiles.at(table.path)
     rows: int | None = 0
     changed = []

@@ -1,5 +1,5 @@
-"""The lists of files that a file source has read. The lists are in the checkpoint's folder ``sources/N``, one list per
-batch; Spark sometimes combines all earlier lists into one *compacted* file."""
+"""Reads the lists of files that a file source has read. The lists are in the checkpoint's folder ``sources/N``, one
+list per batch. From time to time, Spark combines all earlier lists into one *compacted* file."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _COMPACT = ".compact"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLists:
-    """The lists of files of a source: maps the number of each list to the paths in the list. ``next`` is one more than
-    the highest number of a list."""
+    """The lists of files of a source, as a map from the number of each list to the paths in the list. ``next`` is the
+    highest number of a list plus one."""
 
     lists: Mapping[int, tuple[str, ...]]
     next: int
@@ -30,7 +30,7 @@ class FileLists:
 
 
 def read_lists(files: CheckpointFiles, source: str) -> FileLists:
-    """All lists of one source, from the newest compacted file and the lists after it."""
+    """Reads all lists of one source from the newest compacted file and the lists after this file."""
     folder = f"sources/{source}"
     names = files.stamps(folder)
     numbers = {int(name.removesuffix(_COMPACT)): name for name in names if name.removesuffix(_COMPACT).isdecimal()}
@@ -46,7 +46,7 @@ def read_lists(files: CheckpointFiles, source: str) -> FileLists:
 
 
 def missing_files(paths: tuple[str, ...]) -> tuple[str, ...]:
-    """The given files that no longer exist."""
+    """Returns those of the given files that no longer exist."""
     gone = []
     for path in paths:
         files = CheckpointFiles.at(unquote(path))

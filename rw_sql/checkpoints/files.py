@@ -64,8 +64,8 @@ class CheckpointFiles:
         return f"{self.root}/{name}" if name else self.root
 
     def stamps(self, folder: str) -> dict[str, str]:
-        """The visible names in a folder, each with a stamp that changes when the file is written; empty if there is
-        no such folder."""
+        """Returns the visible names in a folder, each with a stamp that changes when the file is written. The result is
+        empty if there is no such folder."""
         try:
             found = self.system.ls(self.path(folder), detail=True)
         except (FileNotFoundError, NotADirectoryError):
@@ -107,7 +107,7 @@ class CheckpointFiles:
             ) from error
 
     def write(self, name: str, text: str) -> None:
-        """Replaces a file's content atomically: a concurrent reader sees either the old or the new content.
+        """Replaces a file's content atomically, so that a concurrent reader sees either the old or the new content.
 
         Also updates Hadoop's checksum file, because Hadoop would refuse a file with an outdated checksum.
         """
@@ -161,7 +161,8 @@ def sync(path: Path | str) -> None:
 
 
 def checksum_of(data: bytes) -> bytes:
-    """The content of a checksum file for Hadoop's checksummed file system: a CRC-32 for every 512 bytes."""
+    """Returns the content of a checksum file for Hadoop's checksummed file system. The file contains a CRC-32 for every
+    512 bytes."""
     chunks = (data[start : start + _CHUNK] for start in range(0, len(data), _CHUNK))
     return _CHECKSUM_HEADER + b"".join(zlib.crc32(chunk).to_bytes(4, "big") for chunk in chunks)
 

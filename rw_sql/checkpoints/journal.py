@@ -1,5 +1,5 @@
-"""The journal of a checkpoint's rewrites, stored in the checkpoint's folder: for each rewrite, the actor, the reason,
-and the old content of the files, which undo restores."""
+"""Reads and writes the journal of a checkpoint's rewrites, which is stored in the checkpoint's folder. For each
+rewrite, the journal contains the user, the reason, and the old content of the files, which undo restores."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One rewrite. ``number`` counts from 1 in each checkpoint; ``batch`` is the last batch whose entry was rewritten.
-    ``state`` is STARTED, DONE, UNDOING or UNDONE; an entry in one of the UNFINISHED states was interrupted."""
+    """One rewrite. ``number`` counts from 1 in each checkpoint. ``batch`` is the last batch whose entry was rewritten.
+    ``state`` is STARTED, DONE, UNDOING or UNDONE. An entry in one of the UNFINISHED states was interrupted."""
 
     number: int
     state: str

@@ -20,10 +20,11 @@ _HEADER_LINES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetEntry:
-    """The entry of one batch. ``names`` and ``offsets`` have one element per source; an offset that does not exist yet
-    is None.
+    """The entry of one batch. ``names`` and ``offsets`` have one element per source. If a source has no offset yet, its
+    offset is None.
 
-    In ``v1`` a source's name is its index: ``0``, ``1``, … ``ending`` is the newline after the last source, if any.
+    In ``v1``, a source's name is its index: ``0``, ``1``, … ``ending`` is the newline after the last source; empty if
+    there is no newline.
     """
 
     version: int
@@ -50,7 +51,7 @@ class OffsetEntry:
         return "\n".join(lines) + self.ending
 
     def with_offsets(self, moved: Mapping[str, str | None]) -> OffsetEntry:
-        """The entry with new offsets for the named sources; every other byte is preserved."""
+        """Returns the entry with new offsets for the named sources. Every other byte is preserved."""
         offsets = tuple(moved.get(name, offset) for name, offset in zip(self.names, self.offsets, strict=True))
         return replace(self, offsets=offsets)
 

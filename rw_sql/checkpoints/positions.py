@@ -27,12 +27,13 @@ MAX_POSITION = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePosition:
-    """One source of a checkpoint: its name (in a ``v1`` log, its index), its kind, and the positions of its splits.
+    """One source of a checkpoint. The fields are the source's name (in a ``v1`` log, the source's index), the source's
+    kind, and the positions of its splits.
 
-    ``text`` is the source's offset as Spark writes it, or None if the source has no offset yet. ``detail`` describes
-    facts that positions cannot express, such as how many files of a Delta version were read. ``table`` is the id of the
-    Delta table that the source reads. ``is_in_snapshot`` is True if the source is still reading the initial snapshot of
-    that table.
+    ``text`` is the source's offset in Spark's form, or None if the source has no offset yet. ``detail`` describes facts
+    that positions cannot express, such as how many files of a Delta version were read. ``table`` is the id of the Delta
+    table that the source reads. ``is_in_snapshot`` is True if the source is still reading the initial snapshot of that
+    table.
     """
 
     name: str
@@ -92,8 +93,8 @@ def _delta(name: str, text: str | None, value: dict[str, Any]) -> SourcePosition
 
 
 def move_kafka(text: str | None, moved: Mapping[str, int], *, is_exactly: bool = False) -> str:
-    """Spark's offset of a Kafka source with the positions in ``moved``. The splits that are not in ``moved`` keep their
-    positions or, with ``is_exactly``, are removed."""
+    """Returns Spark's offset of a Kafka source with the positions in ``moved``. The splits that are not in ``moved``
+    keep their positions. If ``is_exactly`` is true, these splits are removed instead."""
     topics: dict[str, dict[str, int]] = json.loads(text) if text is not None else {}
     left = dict(moved)
     made: dict[str, dict[str, int]] = {}
@@ -110,14 +111,14 @@ def move_kafka(text: str | None, moved: Mapping[str, int], *, is_exactly: bool =
 
 
 def move_delta(text: str, version: int) -> str:
-    """Spark's offset of a Delta source, moved to the beginning of ``version`` of the same table."""
+    """Returns Spark's offset of a Delta source at the beginning of ``version`` of the same table."""
     value: dict[str, Any] = json.loads(text)
     return _written({**value, "sourceVersion": 1, "reservoirVersion": version, "index": -1, "isStartingVersion": False})
 
 
 def move_files(next_list: int) -> str | None:
-    """Spark's offset of a file source that reads ``next_list`` next; None for list 0, because a source that has read
-    nothing has no offset."""
+    """Returns Spark's offset of a file source whose next list is ``next_list``. Returns None for list 0, because a
+    source that has read nothing has no offset."""
     return _written({"logOffset": next_list - 1}) if next_list > 0 else None
 
 

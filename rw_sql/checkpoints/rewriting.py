@@ -1,9 +1,9 @@
 """Rewrites the positions in a checkpoint's offset log, and undoes such a rewrite.
 
-Operator state is not changed; the next batch continues with this state and reads records from the new positions. A
+Operator state is not changed. The next batch continues with this state and reads records from the new positions. A
 rewrite changes the entry of the last *committed* batch and the entry of the batch before it, because Spark's older
-source interface reads both entries at the start. No batch is added or removed, so the batch numbers continue, and no
-sink mistakes the next batch for an earlier batch.
+source interface reads both entries when the query starts. No batch is added or removed, so the batch numbers continue,
+and no sink mistakes the next batch for an earlier batch.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def watch(files: CheckpointFiles, stamp: str, seconds: float) -> None:
 
 
 def in_use(path: str) -> SqlError:
-    """The error if a job changes the checkpoint's files while rw_sql watches, rewrites or restores them."""
+    """Returns the error for a job that changes the checkpoint's files while rw_sql watches, rewrites or restores the
+    files."""
     return SqlError(
         CHECKPOINT_IN_USE,
         f"a job is using checkpoint {path!r}: the checkpoint's files changed while rw_sql watched them",
@@ -141,7 +142,7 @@ def _replace(files: CheckpointFiles, name: str, old: str, new: str) -> None:
 
 def _require_newest(files: CheckpointFiles, batch: int) -> None:
     """Raises CHECKPOINT_IN_USE if the checkpoint has a later batch than ``batch``. In this case, the job was idle while
-    the checkpoint was watched, and has continued since then."""
+    rw_sql watched the checkpoint, and has continued since then."""
     if max(files.batches("offsets"), default=batch) > batch or max(files.batches("commits"), default=batch) > batch:
         raise in_use(files.location)
 

@@ -7,5 +7,5 @@ packages read files (``text_input`` and ``sql_files``), start Spark (``spark_sta
 processes (``process_cleanup``), report a script that ends inside a block (``open_block``), and generate the reference
 pages (``reference``).
 
-Imports: everything. Begin with ``main``, which registers the commands.
+Imports: all packages. Begin with ``main``, which registers the commands.
 """

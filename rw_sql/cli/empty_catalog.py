@@ -1,4 +1,4 @@
-"""A catalog without objects, for statements that are examined before their warehouse is open."""
+"""Provides a catalog without objects, for statements that are examined before their warehouse is open."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class EmptyCatalog:
-    """Stands for the catalog of a warehouse that does not exist or is not open yet.
+    """Represents the catalog of a warehouse that does not exist or is not open yet.
 
     See :class:`rw_sql.syntax.CatalogView`.
     """

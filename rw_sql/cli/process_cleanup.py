@@ -2,9 +2,9 @@
 itself ends.
 
 Every process that the run starts, directly or indirectly (including brokers, JVMs and servers), inherits a mark in its
-environment. A keeper, a small process that outlives the run, waits for the run's end and then stops every process with
-the run's mark. If the keeper was killed too, the next run stops the processes that are left. The environments of
-processes are read from ``/proc`` on Linux and with ``ps`` on other systems.
+environment. A small process, the keeper, runs longer than the run itself. The keeper waits for the end of the run, and
+afterwards stops every process with the run's mark. If the keeper was killed too, the next run stops the remaining
+processes. The environments of processes are read from ``/proc`` on Linux and with ``ps`` on other systems.
 
 The keeper runs this file as a script, so only the standard library may be imported at the top.
 """
@@ -124,8 +124,8 @@ def _environments() -> list[tuple[int, str]]:
 
 
 def _end(mark: str) -> None:
-    """Stops every process whose environment has this mark: sends SIGTERM, then SIGKILL to processes that take too
-    long."""
+    """Stops every process whose environment has this mark. Sends SIGTERM first, and later SIGKILL to processes that
+    take too long to end."""
     deadline = time.monotonic() + _END_SECONDS
     asked: set[int] = set()
     while left := [pid for pid, found in _marked().items() if found == mark and _start_of(pid)]:

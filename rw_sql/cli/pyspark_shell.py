@@ -1,4 +1,4 @@
-"""``rw-sql pyspark``: the pyspark shell with Delta on its class path and rw_sql attached."""
+"""Implements ``rw-sql pyspark``, which starts the pyspark shell with Delta on the class path and rw_sql attached."""
 
 from __future__ import annotations
 

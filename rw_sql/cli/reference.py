@@ -1,8 +1,8 @@
-"""``python -m rw_sql.cli.reference [--check]``: writes the reference pages about the command line, the Python API, the
-catalog, parameters and metrics.
+"""Writes the reference pages about the command line, the Python API, the catalog, parameters and metrics: ``python -m
+rw_sql.cli.reference [--check]``.
 
-``python -m rw_sql.syntax`` writes the pages of the language, and ``python -m rw_sql.connectors.docs`` the pages of
-connectors.
+``python -m rw_sql.syntax`` writes the pages of the language, and ``python -m rw_sql.connectors.docs`` writes the pages
+of the connectors.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def pages() -> dict[str, str]:
 
 
 def cli_page() -> str:
-    """The page of the command line: every command with its arguments and options."""
+    """The page about the command line, with the arguments and options of every command."""
     parts = [
         _MADE.format(source="rw_sql/cli"),
         "# Command line\n",
@@ -252,8 +252,8 @@ def _code(default: Any) -> str:
 
 
 def python_page() -> str:
-    """The page of the Python API: the names that the package exports, and the base classes for connectors in other
-    packages."""
+    """The page about the Python API, with the names that the package exports, and the base classes for connectors in
+    other packages."""
     parts = [
         _MADE.format(source="the docstrings of rw_sql"),
         "# Python API\n",
@@ -309,7 +309,7 @@ def _signature(function: Any) -> str:
 
 
 def _source_of(field: ast.AnnAssign) -> str:
-    """A field as Ruff would write it: with double quotes around its default."""
+    """Returns a field in the format of Ruff, with double quotes around its default."""
     text = ast.unparse(field)
     if isinstance(field.value, ast.Constant) and isinstance(field.value.value, str):
         text = text.removesuffix(ast.unparse(field.value)) + json.dumps(field.value.value, ensure_ascii=False)
@@ -325,8 +325,8 @@ def _fields(record: type) -> str:
 
 
 def catalog_page() -> str:
-    """The page of the catalog: the views that an attached session sees, and the Delta tables from which these views
-    read."""
+    """The page about the catalog, with the views that an attached session sees, and the Delta tables from which these
+    views read."""
     script = "\n".join(read_asset("catalog", name) for name in list_assets("catalog", ".sql"))
     views = load_catalog().views
     if set(views) != set(_VIEW_ROWS):
@@ -375,7 +375,7 @@ def _columns(query: str) -> str:
 
 
 def parameters_page() -> str:
-    """The page of parameters: the parameters of ALTER SYSTEM SET and SET."""
+    """The page about the parameters of ALTER SYSTEM SET and SET."""
     return "\n".join(
         [
             _MADE.format(source="rw_sql/model/parameters.py"),
@@ -397,7 +397,7 @@ def _parameters(known: Iterable[Parameter]) -> str:
 
 
 def metrics_page() -> str:
-    """The page of metrics: every metric with its help text."""
+    """The page about metrics, with the help text of every metric."""
     return "\n".join(
         [
             _MADE.format(source="rw_sql/runtime/observe/metrics.py"),
@@ -443,8 +443,8 @@ def stale_pages(folder: Path) -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the pages that are out of date. With ``--check``, only lists these pages, and returns 1 if there are such
-    pages."""
+    """Writes the pages that are out of date. With ``--check``, only lists these pages, and returns 1 if there is such a
+    page."""
     stale = stale_pages(FOLDER)
     is_checked = "--check" in arguments
     for path in stale:

@@ -45,12 +45,12 @@ def spark_for(
 
     Spark's own output does not reach the terminal.
 
-    With ``run_jobs=False`` the process runs no jobs; ``config`` adds Spark settings. The JVM's output goes to a
+    If ``run_jobs`` is False, the process runs no jobs. ``config`` adds Spark settings. The JVM's output goes to a
     temporary file, which is printed if the JVM does not start, and is otherwise deleted at the end of the command.
     ``uses_archive`` is True if the JVM loads its classes from an archive (:mod:`rw_sql.session.class_archive`).
-    ``status`` shows that Spark is starting. Without ``status``, one line is printed at a terminal. Raises SqlError
-    RW404 if Java is missing. Java is checked first, because loading Spark's Python part alone takes seconds on a slow
-    machine.
+    ``status`` shows that Spark is starting. If ``status`` is not given, one line is printed at a terminal. Raises
+    SqlError RW404 if Java is missing. The check for Java comes first, because loading only Spark's Python part already
+    takes seconds on a slow machine.
     """
     check_java()
     stderr = console_for(sys.stderr)
@@ -134,8 +134,9 @@ def beside_prompt() -> Iterator[None]:
 def _outliving(is_needed: bool) -> Iterator[None]:
     """A context manager for the start of a JVM that writes its archive after this process has ended.
 
-    A program that reads this process's standard output would otherwise wait for that JVM, so the JVM gets another
-    output. The JVM does not inherit the keeper's mark either, because the keeper would stop a JVM with this mark.
+    The JVM gets another standard output, because a program that reads this process's standard output would otherwise
+    wait for the end of that JVM. The JVM does not inherit the keeper's mark either, because the keeper would stop a JVM
+    with this mark.
     """
     if not is_needed:
         yield

@@ -60,6 +60,6 @@ def _unreadable(path: Path, why: str) -> SqlError:
 
 
 def files_of(paths: Sequence[str]) -> list[str]:
-    """The paths, with each folder replaced by the folder's SQL files. Raises SqlError for a folder without SQL
+    """Returns the paths. Each folder is replaced with the folder's SQL files. Raises SqlError for a folder without SQL
     files."""
     return [file for path in paths for file in (folder_files(path) if Path(path).is_dir() else [path])]

@@ -1,4 +1,4 @@
-"""Reads SQL from files and standard input, writes files, and converts errors of files to SqlErrors."""
+"""Reads SQL from files and standard input, writes files, and converts errors about files to SqlErrors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def read_exactly(path: str) -> str:
 
 
 def unusable_file(error: OSError) -> SqlError | None:
-    """The error for a file or folder that a command could not use; None if the exception does not concern a file."""
+    """Returns the error for a file or folder that a command could not use; None if the exception does not concern a
+    file."""
     from rw_sql.metastore.location import require_current_folder
 
     try:
@@ -61,8 +62,8 @@ def unix_lines(text: str) -> str:
 
 
 def as_before(text: str, before: str) -> str:
-    """The text with the byte-order mark and the line breaks of ``before``, the text that it replaces. If ``before`` has
-    several kinds of line breaks, the text has ``\\n``."""
+    """Returns the text with the byte-order mark and the line breaks of ``before``, which is the text that will be
+    replaced. If ``before`` has several kinds of line breaks, all line breaks of the result are ``\\n``."""
     mark = "\ufeff" if before.startswith("\ufeff") else ""
     plain = unix_lines(before)
     end = next((end for end in ("\r\n", "\r") if plain != before and plain.replace("\n", end) == before), "\n")
@@ -70,10 +71,10 @@ def as_before(text: str, before: str) -> str:
 
 
 def replace_text(path: str, text: str) -> None:
-    """Writes a file as a whole: if the write fails or the process is killed, the file keeps its former content.
+    """Writes a file as a whole. If the write fails or the process is killed, the file keeps its former content.
 
-    Keeps the file's mode and group, and follows links. Writes in place if the file does not exist, is no plain file,
-    has several names, another owner or an access list, or cannot be replaced in its folder. Raises OSError.
+    Keeps the file's mode and group, and follows links. Writes in place if the file does not exist, is not a plain file,
+    has several names, has another owner, has an access list, or cannot be replaced in its folder. Raises OSError.
     """
     named, data = Path(path), text.encode()
     if not named.is_file() or not _is_own(named):
@@ -125,7 +126,8 @@ def _make_like(fresh: Path, target: Path) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes a file as a whole (:func:`replace_text`). Raises SqlError FILE_UNREADABLE if it cannot be written."""
+    """Writes a file as a whole (:func:`replace_text`). Raises SqlError FILE_UNREADABLE if the file cannot be
+    written."""
     try:
         replace_text(path, text)
     except OSError as error:

@@ -1,7 +1,7 @@
 """Connectors: sources (options, split ids and states, upstream metadata, readers) and sinks (options, writers).
 
-Public, for third-party connectors: ``base``, ``plain``, ``ranged``, ``snapshots``, ``spec``, ``sink``, ``formats``,
-``registry``.
+The public modules, for third-party connectors, are ``base``, ``plain``, ``ranged``, ``snapshots``, ``spec``, ``sink``,
+``formats``, ``registry``.
 
 Each family (a folder such as ``kafka`` or ``files``) imports only the modules of this folder, ``schemas`` and
 ``support``, never another family. Imports: ``assets``, ``errors``, ``object_stores``, ``packages``, ``spark_jars``,

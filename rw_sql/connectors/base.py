@@ -69,12 +69,12 @@ record at any offset below ``ENDLESS`` can be generated."""
 class UpstreamSplit:
     """One split as the upstream reports it, with the offsets ``[start, end)`` of its records.
 
-    ``is_endless``: records are generated as they are read. Such a split has no lag and is never read to its end;
-    ``end`` only limits the offsets that may be requested. All positions from ``end - slack`` to ``end`` denote the end
-    of the log. ``is_empty``: the split has no record now, and its end is unknown, so every position that is at least
-    ``start`` is valid. If the split may have records that cannot be read now, ``incarnation`` is None.
-    ``has_open_start``: the position 0 is before every record, and stays valid when records are removed. ``term`` is the
-    current term of the split's log; None if unknown.
+    ``is_endless`` is true if records are generated when they are read. Such a split has no lag and is never read to its
+    end; ``end`` only limits the offsets that may be requested. All positions from ``end - slack`` to ``end`` denote the
+    end of the log. ``is_empty`` is true if the split has no record and its end is unknown. In this case, every position
+    that is at least ``start`` is valid. ``incarnation`` is None if the split may have records that cannot be read at
+    present. ``has_open_start`` is true if the position 0 is before every record and stays valid when records are
+    removed. ``term`` is the current term of the split's log; None if unknown.
     """
 
     split: str
@@ -90,7 +90,8 @@ class UpstreamSplit:
 
     @property
     def has_end(self) -> bool:
-        """True if ``end`` is a valid position: the split ends at ``end``, or the next record has this offset."""
+        """True if ``end`` is a valid position, because the split ends at ``end`` or the next record has the offset
+        ``end``."""
         return not self.is_endless or self.end < ENDLESS
 
     def has_lost(self, offset: int) -> bool:
@@ -113,9 +114,9 @@ class Upstream:
 
     ``missing`` are the names in the options (such as topics) that do not exist upstream. If a name is missing,
     ``present`` are the existing names, as far as the upstream lists them. ``part`` is the noun for a missing object,
-    such as "topic"; ``remedy`` is the command that creates the object, with ``{name}`` for its name. ``sparse`` maps a
-    topic whose offsets do not count its records (compacted, transactional) to the reason; :meth:`Connector.look` leaves
-    ``sparse`` empty.
+    such as "topic". ``remedy`` is the command that creates the object; in this command, ``{name}`` stands for the
+    object's name. ``sparse`` maps a topic whose offsets do not count its records (compacted, transactional) to the
+    reason; :meth:`Connector.look` leaves ``sparse`` empty.
     """
 
     splits: Mapping[str, UpstreamSplit] = field(default_factory=dict)
@@ -219,7 +220,7 @@ class NamingConnector(Protocol):
 @runtime_checkable
 class HoldingConnector(Protocol):
     """A connector whose readers create an object upstream, such as a slot or a subscription. This object keeps records
-    until rw_sql has committed them. The object is removed after the source is dropped.
+    until rw_sql has committed the records. The object is removed after the source is dropped.
     """
 
     def release(self, options: Mapping[str, str], *, slot: bool, publication: bool, timeout: float) -> tuple[str, ...]:
@@ -250,7 +251,7 @@ class PooledTopic:
 
 @runtime_checkable
 class PooledConnector(Protocol):
-    """A connector that can ask its upstream about the splits of many sources in one request.
+    """A connector that can request information about the splits of many sources from its upstream in one request.
 
     Sources at rest are watched with these requests, because the cost of a request hardly depends on the number of
     sources.
@@ -295,7 +296,7 @@ class Connector(Protocol):
     """One kind of upstream. An instance is stateless and has no connection; it serves all sources of its kind.
 
     In the methods, ``options`` is the source's complete WITH list without ``connector``: it includes the options of its
-    connection and the values of secrets, and was checked against the spec.
+    connection and the values of secrets, and has been checked against the spec.
     """
 
     @property
@@ -373,7 +374,7 @@ class Connector(Protocol):
         ...
 
     def split_topic(self, split: str) -> str:
-        """The part of the upstream (Kafka: the topic) that a split belongs to.
+        """The part of the upstream (Kafka: the topic) that contains a split.
 
         A position in one part does not apply to another part.
         """
@@ -438,8 +439,8 @@ class Connector(Protocol):
         ...
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """Reads the next offset of each split from the line that Spark writes for this reader in a file of Spark's
-        offset log (``offsets/N``)."""
+        """Parses the line that Spark writes for this reader in a file of Spark's offset log (``offsets/N``). Returns
+        the next offset of each split."""
         ...
 
     def write_positions(self, positions: Mapping[str, int]) -> str:
@@ -449,7 +450,7 @@ class Connector(Protocol):
     def beginning(self, positions: Mapping[str, int]) -> str | None:
         """The content of the checkpoint file ``sources/0/0``, in which Spark's source stores its first offset.
 
-        None if Spark should write the file.
+        Returns None if Spark should write the file itself.
         """
         ...
 
@@ -470,7 +471,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """The unread part of a split: offsets ``[start, end)``. ``is_whole``: one batch must read the whole part."""
+    """The unread part of a split: offsets ``[start, end)``. ``is_whole`` is true if one batch must read the whole
+    part."""
 
     split: str
     start: int

@@ -59,7 +59,7 @@ class ChangeBase(PlainConnector):
         return True
 
     def split_topic(self, split: str) -> str:
-        """The split itself, because a split has no topic."""
+        """Returns the split itself, because a split has no topic."""
         return split
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
@@ -85,8 +85,8 @@ class ChangeBase(PlainConnector):
         return split.end
 
     def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
-        """A clause that names the identity of the present upstream, and the identity of the upstream from which the
-        position comes."""
+        """Returns a clause that names two identities: the identity of the present upstream, and that of the upstream
+        from which the position comes."""
         return (
             f"the upstream is {now.cluster}/{now.incarnation}, but the position belongs to "
             f"{before.cluster}/{before.incarnation}"

@@ -56,7 +56,7 @@ class UpstreamColumn:
     ``canonical`` is None if rw_sql has no equivalent type; ``refusal`` then contains the reason and a remedy.
     ``family`` is the name that the connector's module ``types`` gives to all types with the same text form. ``default``
     is the text of the column's default if the default is a constant. ``accepts`` is a function that returns true for
-    each canonical type with which the column can be declared; None for ``canonical`` and the wider types.
+    each canonical type with which the column can be declared (None: ``canonical`` and the wider types).
     """
 
     name: str

@@ -19,10 +19,10 @@ class RecordFetcher(Protocol):
     """Fetches small batches in this process, over connections that stay open. One thread fetches at a time."""
 
     def connect(self, splits: Sequence[str]) -> None:
-        """Opens the connections that the first fetch of these splits needs. Waits only a short time for the
-        connections.
+        """Opens the connections that the first fetch of these splits needs. Waits for the connections only for a short
+        time.
 
-        Raises nothing if the upstream does not respond; the first fetch then connects, or reports the error.
+        Raises no error if the upstream does not respond. In this case, the first fetch connects, or reports the error.
         """
         ...
 
@@ -84,8 +84,8 @@ class FetchingConnector(Protocol):
 
 
 class UnreadableRecordError(OSError):
-    """The upstream has a record at ``offset`` that no reader of this source can read. The message contains no remedy,
-    because the remedy depends on the reader of the record."""
+    """The upstream has a record at ``offset`` that no reader of this source can read. The error's message contains no
+    remedy, because the remedy depends on the reader that reads the record."""
 
     def __init__(self, split: str, offset: int, why: str) -> None:
         super().__init__(f"UNREADABLE {split}: {why}")
@@ -99,6 +99,6 @@ class PartlyStreamingConnector(Protocol):
 
     def unstreamable(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> Mapping[str, int]:
         """Returns the splits whose range ``[start, end)`` the stream may fail to read. The result maps each of these
-        splits to the offset of the split's first record that the stream cannot read. This offset may be before
+        splits to the offset of the split's first record that the stream cannot read. This first record may be before
         ``start``. Contacts the upstream."""
         ...

@@ -1,6 +1,6 @@
-"""The valid clauses FORMAT … ENCODE … (…): supported pairs, their meaning and their options.
+"""Defines the valid clauses FORMAT … ENCODE … (…): the supported pairs, with the meaning and the options of each pair.
 
-Each connector's ``sources/<name>.toml`` lists the pairs that it accepts. The keywords are RisingWave's.
+Each connector's ``sources/<name>.toml`` lists the pairs that the connector accepts. The keywords are RisingWave's.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ RisingWave does."""
 class EncodeOption:
     """One option of FORMAT … ENCODE ….
 
-    Without ``choices``, a value is a single character or, if ``is_text``, any text. ``is_of_schema``: the option
-    locates the schema; ``sources/schema_registry.toml`` defines its values.
+    If ``choices`` is empty, a value is a single character or, if ``is_text`` is true, any text. If ``is_of_schema`` is
+    true, the option locates the schema, and ``sources/schema_registry.toml`` defines its values.
     """
 
     key: str
@@ -50,7 +50,8 @@ class EncodeOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatSpec:
-    """One supported pair. ``has_changes``: the records describe changes to rows; only tables can use such a format."""
+    """One supported pair. If ``has_changes`` is true, the records describe changes to rows, and only tables can use the
+    format."""
 
     format: str
     encode: str
@@ -267,7 +268,8 @@ _INSTEAD = {
 
 
 def instead_of(format: str, encode: str) -> str | None:
-    """The alternative to a pair of FORMAT and ENCODE that only RisingWave supports; None for any other pair."""
+    """Returns the alternative in rw_sql to a pair of FORMAT and ENCODE that only RisingWave supports; None for any
+    other pair."""
     return _INSTEAD.get(format) or _INSTEAD.get(encode)
 
 
@@ -277,7 +279,7 @@ def find_encode_fault(
     """The error in the first invalid option; None if all options are valid. An option is invalid if the pair of FORMAT
     and ENCODE does not have the option, or does not accept the option's value. The pair must be one of :data:`SPECS`.
 
-    ``has_header_lines``: the connector reads files, which may begin with a header line.
+    If ``has_header_lines`` is true, the connector reads files, which may begin with a header line.
     """
     spec = SPECS[format, encode]
     for key, value in options.items():
@@ -340,8 +342,8 @@ def encode_value(format: str, encode: str, options: Mapping[str, str], key: str)
 
 
 def placeholder_text(value: str) -> str:
-    """The text for a value of Debezium's placeholder option, which may begin with ``hex:``; empty if the digits after
-    ``hex:`` are not UTF-8 text in hexadecimal form."""
+    """Returns the text that a value of Debezium's placeholder option denotes. The value may begin with ``hex:``. If the
+    digits after ``hex:`` are not UTF-8 text in hexadecimal form, returns the empty string."""
     if not value.startswith("hex:"):
         return value
     try:

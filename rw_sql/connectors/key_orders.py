@@ -1,4 +1,5 @@
-"""The order of the keys of a table whose snapshot has begun (:data:`rw_sql.connectors.changes.KEY_ORDER`)."""
+"""Compares the order of a table's keys with the order at the start of the table's snapshot
+(:data:`rw_sql.connectors.changes.KEY_ORDER`)."""
 
 from __future__ import annotations
 

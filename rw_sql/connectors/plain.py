@@ -1,4 +1,4 @@
-"""Default implementations of connector methods: the base class of built-in and third-party connectors."""
+"""Default implementations of connector methods, in a base class for built-in and third-party connectors."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ class PlainConnector(ABC):
     ``other_targets`` are the targets of INJECT that the connector supports besides VALUES, as shown in a hint.
     ``offsets_count`` is EXACTLY if each offset is one record, AT_MOST if some offsets have no record, and None if
     offsets do not count records. Before each commit, the number of records in the batch is checked against the lengths
-    of the batch's ranges. ``has_wide_offsets``: offsets have up to 60 decimal digits and ``_rw_offset`` is a string:
-    see :mod:`rw_sql.connectors.support.wide_offsets`. ``has_shared_offsets``: several records may have the same offset,
-    and the column ``_rw_index`` orders these records. ``is_sent_once``: the upstream sends each record only once, so
-    only the source's log in the warehouse can be read again. ``immovable`` is the reason why positions cannot be moved.
-    ``included_offset`` is the column of the records that INCLUDE offset returns instead of the numeric offset.
-    ``connection_stand_ins`` are values that complete a connection's options when :meth:`check_options` checks them,
-    because the method would otherwise report a missing option of a source. ``executor_packages`` are the packages that
-    ``read_batch``, ``read_stream`` or ``read_snapshot`` import in Spark's Python processes, under the names of the
-    import statements. On a cluster, a reader starts only if every executor has these packages.
+    of the batch's ranges. ``has_wide_offsets`` is true if offsets have up to 60 decimal digits, so that ``_rw_offset``
+    is a string (see :mod:`rw_sql.connectors.support.wide_offsets`). ``has_shared_offsets`` is true if several records
+    may have the same offset; the column ``_rw_index`` then orders these records. ``is_sent_once`` is true if the
+    upstream sends each record only once, so that only the source's log in the warehouse can be read again.
+    ``immovable`` is the reason why positions cannot be moved. ``included_offset`` is the column of the records that
+    INCLUDE offset returns instead of the numeric offset. ``connection_stand_ins`` are values that are added to a
+    connection's options before :meth:`check_options` checks these options, because the method would otherwise report
+    that an option of a source is missing. ``executor_packages`` are the packages that ``read_batch``, ``read_stream``
+    or ``read_snapshot`` import in Spark's Python processes, under the names of the import statements. On a cluster, a
+    reader starts only if every executor has these packages.
     """
 
     other_targets = "TO EARLIEST, TO LATEST or TO OFFSET"
@@ -65,7 +66,7 @@ class PlainConnector(ABC):
         check_option_values(self.spec, options)
 
     def check_columns(self, options: Mapping[str, str], columns: Mapping[str, str]) -> None:
-        """Checks nothing: values that do not fit are reported when they are read."""
+        """Checks nothing, because values that do not fit their columns are reported when they are read."""
         return
 
     def offsets_at(
@@ -76,7 +77,7 @@ class PlainConnector(ABC):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """Raises SqlError NOT_SUPPORTED: records cannot be found by time."""
+        """Raises SqlError NOT_SUPPORTED, because records cannot be found by time."""
         raise SqlError(
             NOT_SUPPORTED,
             f"a {self.spec.name} source cannot find records by time",
@@ -86,11 +87,11 @@ class PlainConnector(ABC):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Returns nothing: every offset is a record."""
+        """Returns no topics, because every offset is a record."""
         return {}
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """Returns nothing: times are unknown."""
+        """Returns no times, because the times of records are unknown."""
         return {}
 
     def group_offsets(
@@ -101,7 +102,7 @@ class PlainConnector(ABC):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> GroupOffsets:
-        """Raises SqlError NOT_SUPPORTED: there are no consumer groups."""
+        """Raises SqlError NOT_SUPPORTED, because there are no consumer groups."""
         raise SqlError(
             NOT_SUPPORTED,
             f"a {self.spec.name} source has no consumer groups",
@@ -114,11 +115,11 @@ class PlainConnector(ABC):
         return split.end if (mode or "").strip().lower() == "latest" and split.has_end else split.start
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
-        """Returns None: there is no timestamp mode."""
+        """Returns None, because the connector has no startup mode ``timestamp``."""
         return None
 
     def watch(self, options: Mapping[str, str]) -> UpstreamWatch | None:
-        """Returns None: incarnations never change, or the reader itself detects a change."""
+        """Returns None, because incarnations never change or because the reader itself detects a change."""
         return None
 
     def encode_state(self, state: SplitState) -> str:
@@ -130,9 +131,9 @@ class PlainConnector(ABC):
         return codec.decode_state(split, text)
 
     def beginning(self, positions: Mapping[str, int]) -> str | None:
-        """Returns None: Spark's source writes the file itself."""
+        """Returns None, because Spark's source writes the file itself."""
         return None
 
     def spark_packages(self) -> tuple[str, ...]:
-        """Returns nothing: the reader is written in Python and needs no jars."""
+        """Returns no packages, because the reader is written in Python and needs no jars."""
         return ()

@@ -1,7 +1,7 @@
 """A base for connectors whose upstream can read any range of offsets: files, tables, and most APIs.
 
 A subclass defines its options, its splits (``look``), and the records of a range (``read_batch``). Spark's stream of a
-source determines only which ranges each batch reads; ``read_batch`` reads the records of these ranges. Backfills of
+source determines only which ranges each batch reads, and ``read_batch`` reads the records of these ranges. Backfills of
 views and ``SELECT … FROM source`` call ``read_batch`` too.
 """
 
@@ -30,7 +30,8 @@ MOST_RECORDS = 400_000
 
 
 def batch_offset(batch: int, ranges: Mapping[str, tuple[int, int]]) -> str:
-    """The stream's offset after a batch that read these ranges: JSON that contains only the splits of the batch."""
+    """Returns the stream's offset after a batch that read these ranges. The offset is JSON that contains only the
+    splits of the batch."""
     return json.dumps({"batch": batch, "ranges": ranges}, separators=(",", ":"))
 
 
@@ -41,7 +42,7 @@ def batch_ends(source_offset: str) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoding:
-    """The ENCODE of the records: its name in upper case, and its options.
+    """The ENCODE of the records, with its name in upper case and its options.
 
     ``row`` is the Spark schema of the source's columns, for records with typed values.
     """
@@ -89,7 +90,8 @@ class RangedConnector(PlainConnector):
         return -(-sum(end - start for start, end in ranges.values()) // self.offsets_per_record)
 
     def end_of(self, state: SplitState) -> int | None:
-        """The end of the split if the state alone shows the end; otherwise None. The split need not exist any more."""
+        """Returns the end of the split, if the state alone shows the end; otherwise None. The split need not exist any
+        more."""
         return None
 
     def is_finished(self, state: SplitState) -> bool:
@@ -109,7 +111,7 @@ class RangedConnector(PlainConnector):
         )
 
     def is_shareable(self) -> bool:
-        """Returns True: one reader serves all views."""
+        """Returns True, because one reader serves all views."""
         return True
 
     def split_topic(self, split: str) -> str:
@@ -134,14 +136,14 @@ class RangedConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """A stream without rows, with one entry per batch. rw_sql itself does not call this method, but
-        :meth:`range_feed`."""
+        """Returns a stream without rows, with one entry per batch. rw_sql itself calls :meth:`range_feed` instead of
+        this method."""
         return self.range_feed(options, positions, max_records=max_records).open(spark)
 
     def range_feed(
         self, options: Mapping[str, str], positions: Mapping[str, SplitState], *, max_records: int | None
     ) -> RangeFeed:
-        """The ranges left to read from these positions, distributed over the batches of a stream."""
+        """Returns a feed of the ranges left to read from these positions, distributed over the batches of a stream."""
         from rw_sql.connectors.support.records.range_stream import RangeFeed
 
         most = (max_records or MOST_RECORDS) * self.offsets_per_record
@@ -164,12 +166,13 @@ class RangedConnector(PlainConnector):
 
 
 class PythonConnector(RangedConnector):
-    """A connector whose Python method :meth:`records` yields the records: the simplest base class for third parties.
+    """A connector whose Python method :meth:`records` yields the records. This is the simplest base class for
+    third-party connectors.
 
     A subclass defines ``spec``, :meth:`look` and :meth:`records`, and has a constructor without arguments. Spark's
-    Python processes receive the connector and its package by value. On the machines of these processes, rw_sql and the
-    other packages that the connector imports must be installed. To let rw_sql check this before a reader starts, add
-    the other packages to ``executor_packages``.
+    Python processes receive the connector and its package by value. The machines of these processes must have rw_sql
+    and the other packages that the connector imports. If the other packages are listed in ``executor_packages``, rw_sql
+    checks before a reader starts that these machines have them.
     """
 
     executor_packages: tuple[str, ...] = ("rw_sql", "pyarrow")

@@ -1,7 +1,7 @@
-"""Redirects of HTTP servers. A request with credentials must not follow a redirect to another server.
+"""Prevents redirects between HTTP servers. A request with credentials must not follow a redirect to another server.
 
 ``urllib`` sends all headers of a request to the server that a redirect names. ``requests`` omits only the header
-``Authorization``: it sends the body and other headers, such as Vault's token.
+``Authorization``. It sends the body and all other headers, such as Vault's token, to the other server.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Finds connectors: the built-in connectors, and the connectors of third parties through entry-point groups.
 
-The group of sources is ``rw_sql.connectors``, the group of sinks ``rw_sql.sinks``. The built-in connectors are listed
-in this module. The built-in connectors have no entry points, because the entry points of a checkout change only when
-the package is installed again.
+The entry-point group of sources is ``rw_sql.connectors``, and the group of sinks is ``rw_sql.sinks``. The built-in
+connectors are listed in this module. The built-in connectors have no entry points, because in a source checkout,
+changed entry points take effect only when the package is installed again.
 """
 
 from __future__ import annotations

@@ -38,11 +38,12 @@ rows.
 class SinkShape:
     """The rows that a sink writes.
 
-    ``type`` is append-only, upsert or debezium; ``encode`` is in upper case, or None if the sink has no FORMAT clause.
+    ``type`` is append-only, upsert or debezium. ``encode`` is the name of the encoding in upper case, or None if the
+    sink has no FORMAT clause.
 
     ``schema`` is the schema of the rows, as Spark's JSON; ``keys`` are the columns of the primary key.
     ``encode_options`` are the options of the ENCODE clause; ``key_encode`` is TEXT or BYTES, or None if keys are
-    encoded like values. ``deletes``: the rows may include deletes.
+    encoded like values. ``deletes`` is true if the rows may include deletes.
     """
 
     name: str
@@ -64,13 +65,13 @@ class SinkShape:
 class SinkLook:
     """The state of a sink's target, as the target reports it.
 
-    At most one of these fields is set: ``error`` (the target does not respond), ``missing`` (an object that the options
-    name does not exist), ``misfit`` (the target cannot store these rows), ``doubt`` (the target may refuse most of
-    these rows, because of their types). ``hint`` is the remedy for ``missing``, ``misfit`` or ``doubt``. ``named`` is
-    the missing object's name as written in the options. If the client refuses the value of an option, and therefore
-    sends no request, ``error`` and ``hint`` are set, and ``refused_key`` is the option's key.
+    At most one of these four fields is set: ``error`` (the target does not respond), ``missing`` (an object that the
+    options name does not exist), ``misfit`` (the target cannot store these rows), or ``doubt`` (the target may refuse
+    most of these rows because of their types). ``hint`` is the remedy for ``missing``, ``misfit`` or ``doubt``.
+    ``named`` is the missing object's name as written in the options. If the client refuses the value of an option, and
+    therefore sends no request, ``error`` and ``hint`` are set, and ``refused_key`` is the option's key.
 
-    A ``doubt`` prevents CREATE SINK; existing sinks still run.
+    A ``doubt`` prevents CREATE SINK, but existing sinks still run.
     """
 
     error: str | None = None
@@ -88,20 +89,23 @@ STOP, SKIP, REPLACE = "stop", "skip", "replace"
 
 
 class SinkError(Exception):
-    """The target did not accept a batch. The text of the error contains no secrets and may be shown to the user.
+    """Raised if the target did not accept a batch. The text of the error contains no secrets and may be shown to the
+    user.
 
-    An error of this class itself, not of a subclass, means that the target is unavailable; the batch is retried
-    later.
+    An error of this class itself, not of a subclass, means that the target is unavailable. In this case, the batch is
+    retried later.
     """
 
 
 class TargetUnfitError(SinkError):
-    """The target responds but accepts no row, because its definition or the user's privileges have changed."""
+    """Raised if the target responds but accepts no row, because the target's definition or the user's privileges have
+    changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A row that the target refuses: its index in the batch, the reason, and the column if the target names one.
+    """A row that the target refuses. The fields are the row's index in the batch, the reason and, if the target names a
+    column, the column.
 
     ``hint`` is a remedy other than correcting or skipping the row, such as a larger limit of the target.
     """
@@ -113,7 +117,7 @@ class Refusal:
 
 
 class RefusedRowsError(SinkError):
-    """The target is available and refuses rows of the batch permanently.
+    """Raised if the target is available but permanently refuses rows of the batch.
 
     If ``is_rest_written`` is set, all other rows were written; otherwise no row of the batch was written. ``refusals``
     has at least one refused row. The list may be incomplete: a retry without these rows may report further refused
@@ -127,7 +131,7 @@ class RefusedRowsError(SinkError):
 
 
 class TakenOverError(SinkError):
-    """The target has the fence of a later run of the sink, so only that run may write."""
+    """Raised if the target has the fence of a later run of the sink, so that only that run may write."""
 
     def __init__(self, later: int, run: int) -> None:
         super().__init__(f"run {later} has taken over from run {run}")
@@ -158,14 +162,14 @@ class SinkWriter(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Aborts a write in progress: :meth:`write` raises SinkError soon, and nothing is written afterwards.
+        """Aborts a write in progress. :meth:`write` raises SinkError soon afterwards, and nothing more is written.
 
         Raises nothing.
         """
         ...
 
     def close(self) -> None:
-        """Closes connections. Raises nothing; may be called repeatedly."""
+        """Closes connections. Raises no error, and may be called repeatedly."""
         ...
 
 
@@ -187,7 +191,7 @@ class SinkConnector(Protocol):
     """One kind of target. An instance is stateless and has no connection; it serves all sinks of its kind.
 
     In the methods, ``options`` is the sink's complete WITH list without ``connector``: it includes the options of its
-    connection and the values of secrets, and was checked against the spec.
+    connection and the values of secrets, and has been checked against the spec.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""The import path of the sink interface for other packages: see :mod:`rw_sql.connectors.sink`."""
+"""The old import path of the sink interface, for other packages. See :mod:`rw_sql.connectors.sink`."""
 
 from rw_sql.connectors.sink import (
     APPEND_ONLY,

@@ -1,4 +1,5 @@
-"""A base for connectors whose upstream can only be read as a whole: no splits, no positions, no streams."""
+"""A base for connectors whose upstream can only be read as a whole. Such an upstream has no splits, no positions and no
+streams."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class BatchOnly(PlainConnector):
         raise self._refused()
 
     def split_topic(self, split: str) -> str:
-        """The split itself, because a split has no topic."""
+        """Returns the split itself, because a split has no topic."""
         return split
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
@@ -83,7 +84,7 @@ class BatchOnly(PlainConnector):
         return {}
 
     def write_positions(self, positions: Mapping[str, int]) -> str:
-        """Returns an empty JSON object: there are no splits."""
+        """Returns an empty JSON object, because there are no splits."""
         return "{}"
 
     def _refused(self) -> SqlError:

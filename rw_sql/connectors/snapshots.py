@@ -1,5 +1,5 @@
-"""Protocols that a connector may implement in addition to :class:`rw_sql.connectors.base.Connector`: a reader of all
-current rows for REFRESH TABLE, and, for upstreams with typed columns, the comparison of columns.
+"""Protocols that a connector may implement in addition to :class:`rw_sql.connectors.base.Connector`: readers of all
+current rows for REFRESH TABLE, and the comparison of columns for upstreams with typed columns.
 
 All of these protocols are optional. A connector implements a protocol if it has the protocol's methods.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class SnapshotReader(Protocol):
-    """A connector for REFRESH TABLE: it returns all current rows of the upstream at once."""
+    """A connector for REFRESH TABLE. The connector returns all current rows of the upstream at once."""
 
     def read_snapshot(
         self,
@@ -29,14 +29,14 @@ class SnapshotReader(Protocol):
         encode: str = "NATIVE",
         encode_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """All current rows of the upstream, with exactly ``columns`` (name → Spark type), in that order.
+        """Returns all current rows of the upstream, with exactly ``columns`` (name → Spark type), in that order.
 
-        ``encode`` is FORMAT PLAIN's encoding (CSV, JSON, PARQUET, NATIVE) in upper case, ``encode_options`` its
-        options. Reading may be lazy: the caller keeps a reference to the DataFrame until all actions on it have
-        finished, so resources may be released when the DataFrame is garbage-collected. A missing upstream column, a
-        value that does not fit its type, or a record that cannot be decoded must raise an error, either in this call
-        or in a later action, because a refresh is all or nothing. If several rows have the same key, the method may
-        return any one of them.
+        ``encode`` is FORMAT PLAIN's encoding (CSV, JSON, PARQUET, NATIVE) in upper case, and ``encode_options`` are the
+        options of this encoding. Reading may be lazy: the caller keeps a reference to the DataFrame until all actions
+        on it have finished, so resources may be released when the DataFrame is garbage-collected. A missing upstream
+        column, a value that does not fit its type, or a record that cannot be decoded must raise an error, either in
+        this call or in a later action, because a refresh takes effect either completely or not at all. If several rows
+        have the same key, the method may return any one of them.
         """
         ...
 
@@ -58,7 +58,7 @@ class LineReader(Protocol):
 
         ``columns`` are the names of the fields; the fields of CSV files with a header line are reordered to match
         ``columns``. The caller uses this method instead of :meth:`SnapshotReader.read_snapshot` for CSV and JSON lines;
-        the same guarantees apply.
+        the same guarantees apply to this method.
         """
         ...
 
@@ -70,7 +70,7 @@ class ArrowReader(SnapshotReader, Protocol):
     def read_arrow(
         self, options: Mapping[str, str], columns: Mapping[str, pa.DataType], *, most_rows: int, most_bytes: int
     ) -> pa.Table | None:
-        """All current rows of the upstream, with exactly ``columns`` (name → type), in that order.
+        """Returns all current rows of the upstream, with exactly ``columns`` (name → type), in that order.
 
         Returns None if there are more than ``most_rows`` rows, if the rows need more than ``most_bytes`` of memory, or
         if the result might differ from the result of :meth:`SnapshotReader.read_snapshot` in any value or error. In all
@@ -97,7 +97,7 @@ class ColumnChecker(Protocol):
         """The first of ``columns`` (name → Spark type) that the upstream cannot provide; None if the upstream provides
         all of these columns.
 
-        Also returns None if the upstream does not respond; the connector's ``look`` reports that error.
+        Also returns None if the upstream does not respond, because the connector's ``look`` reports that error.
         """
         ...
 
@@ -119,7 +119,7 @@ class ColumnReader(ColumnChecker, Protocol):
     def row_estimate(self, options: Mapping[str, str]) -> int | None:
         """The approximate number of rows; None if the number cannot be determined quickly.
 
-        Raises nothing if the upstream does not respond.
+        Raises no error if the upstream does not respond.
         """
         ...
 
@@ -130,7 +130,8 @@ class ColumnReader(ColumnChecker, Protocol):
         columns: Mapping[str, str],
         misfit: Callable[[str, Column, Mapping[str, Column]], Column],
     ) -> DataFrame:
-        """Like :meth:`SnapshotReader.read_snapshot`, with a custom error message for values that do not fit.
+        """Does the same as :meth:`SnapshotReader.read_snapshot`, with a custom error message for values that do not
+        fit.
 
         ``misfit`` builds the message from the column's name, the value as text, and all values of the row as text.
         """

@@ -76,10 +76,10 @@ class OptionSpec:
     connection, if the two names differ; the spec of the connection's type then defines the option. ``is_alterable``:
     ALTER SOURCE … CONNECTOR WITH may change the option, as in RisingWave. (UNSAFE SET may change every option.)
     ``is_address``: the value is a URL, whose part before ``?`` names the target. A change of this part is unsafe, even
-    if the option is alterable. ``default_port`` is the port that applies if such a URL names no port. ``selects``: the
-    option selects records within a split. ``is_ignored``: the option is accepted but has no effect. ``spellings`` maps
-    other spellings to ``choices``. ``also`` are names of the option in other systems, for hints. ALTER removes the
-    options in ``instead``, which exclude this option.
+    if the option is alterable. ``default_port`` is the port if such a URL names no port. ``selects``: the option
+    selects records within a split. ``is_ignored``: the option is accepted but has no effect. ``spellings`` maps other
+    spellings to ``choices``. ``also`` are names of the option in other systems, for hints. ALTER removes the options in
+    ``instead``, which exclude this option.
     """
 
     key: str
@@ -119,7 +119,7 @@ class OptionSpec:
         return fold(value.strip()) == fold(self.default)
 
     def canonical(self, value: str) -> str:
-        """The choice that ``value`` stands for, in lower case. An invalid value is only stripped and lowered."""
+        """The choice that ``value`` stands for. If ``value`` is invalid, it is only stripped and lowercased."""
         return self.spellings.get(text := value.strip().lower(), text)
 
     def fault(self, value: str) -> str | None:
@@ -242,7 +242,7 @@ def find_option_errors(
     spans: Mapping[str, Span] | None = None,
     value_spans: Mapping[str, Span] | None = None,
 ) -> tuple[OptionError, ...]:
-    """All errors of a WITH list (without ``connector``): unknown keys first, then missing keys, then invalid values.
+    """Lists the errors of a WITH list (without ``connector``): unknown keys, then missing keys, then invalid values.
 
     ``spans`` and ``value_spans`` are the positions of the keys and values in the statement's text.
     """

@@ -1,4 +1,4 @@
-"""Notebook support: ``%load_ext rw_sql`` registers ``%%rw``, which runs a cell's statements and shows their results.
+"""Supports notebooks. ``%load_ext rw_sql`` registers ``%%rw``, which runs a cell's statements and shows their results.
 
 Imports: ``session`` and below, and the shell's completion and styles (``cli/shell``). Begin with ``cell``.
 """

@@ -1,4 +1,4 @@
-"""The options of a cell: ``%%rw [NAME <<] [-o NAME] [--yes] [--confirm TOKEN] [--var NAME=VALUE]``."""
+"""Reads the options of a cell: ``%%rw [NAME <<] [-o NAME] [--yes] [--confirm TOKEN] [--var NAME=VALUE]``."""
 
 from __future__ import annotations
 
@@ -68,6 +68,6 @@ def read_arguments(line: str) -> Arguments:
 
 
 def read_assignment(line: str) -> tuple[str | None, str]:
-    """The name before ``<<`` (None if there is none), and the rest of the line."""
+    """Returns the name before ``<<`` (None if there is no such name), and the rest of the line."""
     found = _ASSIGNMENT.match(line)
     return (found[1], line[found.end() :]) if found is not None else (None, line)

@@ -1,4 +1,5 @@
-"""``%%rw``: runs the statements in a cell, and shows results as tables and errors without a traceback."""
+"""Implements ``%%rw``, which runs the statements in a cell, and shows results as tables and errors without a
+traceback."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class StatementMagic:
     # Without this decorator, IPython would replace $errors and {…} in a statement with values of Python variables.
     @no_var_expand  # type: ignore[untyped-decorator, unused-ignore]
     def run(self, line: str, cell: str | None = None) -> CellResult | None:
-        """Runs the statement on the line, or the cell's statements, and shows each result when it arrives.
+        """Runs the statement on the line, or the cell's statements, and shows each result when the result arrives.
 
         Returns the last result, so that IPython shows it. ``NAME <<`` assigns the last result to a variable instead of
         showing it. ``-o NAME`` assigns the DataFrame of the last result to a variable, and the result is still shown.
@@ -66,7 +67,7 @@ class StatementMagic:
     def _run_statements(self, text: str, arguments: Arguments) -> tuple[CellResult | None, bool]:
         """Runs statements and shows each result except the last one.
 
-        Returns the last result, and whether it has been shown already.
+        Returns the last result, and whether this result has already been shown.
         """
         from rw_sql.runtime.spark.interrupts import StatementInterrupted
         from rw_sql.session.attach import attach, attached_to
@@ -142,8 +143,8 @@ class StatementMagic:
 
     @contextmanager
     def _aborting_block(self) -> Iterator[None]:
-        """A context manager that aborts an open BEGIN UNSAFE block after an error: COMMIT must not run a block without
-        the failed statement."""
+        """A context manager that aborts an open BEGIN UNSAFE block after an error, because COMMIT must not run a block
+        without the failed statement."""
         try:
             yield
         except BaseException:
@@ -171,7 +172,7 @@ class StatementMagic:
         return spark
 
     def _can_ask(self) -> bool:
-        """True if a user can answer a question: the front end allows input, or IPython runs in a terminal."""
+        """True if a user can answer a question, because the front end allows input or IPython runs in a terminal."""
         kernel = getattr(self._shell, "kernel", None)
         if kernel is None:
             return sys.stdin.isatty()
@@ -179,9 +180,9 @@ class StatementMagic:
 
 
 def choose_answer(arguments: Arguments, *, can_ask: bool) -> Callable[[Question], bool] | None:
-    """The function that decides whether a cell's unsafe statements are confirmed. The options of the cell can confirm a
-    statement. If the options do not confirm the statement and ``can_ask`` is True, the function asks the user. Returns
-    None if neither the options nor the user can confirm a statement."""
+    """Returns the function that decides whether a cell's unsafe statements are confirmed. The options of the cell can
+    confirm a statement. If the options do not confirm the statement and ``can_ask`` is True, the function asks the
+    user. Returns None if neither the options nor the user can confirm a statement."""
     if not (arguments.is_confirmed or arguments.tokens or can_ask):
         return None
 

@@ -1,4 +1,4 @@
-"""Completion of statements in ``%%rw`` cells and on ``%rw`` lines, with the same choices as in the shell."""
+"""Completes statements in ``%%rw`` cells and on ``%rw`` lines, with the same choices as in the shell."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class NotebookCatalog:
 
 
 def statement_at(text: str, place: int) -> tuple[str, int] | None:
-    """The statements of a ``%%rw`` cell or ``%rw`` line, and the cursor's position in them; None for Python code."""
+    """Returns the statements of a ``%%rw`` cell or ``%rw`` line, and the cursor's position in these statements; None
+    for Python code."""
     cell = _CELL.match(text)
     if cell is not None and place >= cell.end():
         return text[cell.end() :], place - cell.end()

@@ -1,4 +1,4 @@
-"""``python -m rw_sql.magics.lab_keywords``: writes the language's keywords into the JupyterLab extension."""
+"""Writes the language's keywords into the JupyterLab extension: ``python -m rw_sql.magics.lab_keywords``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The result of a statement in a notebook: displayed as a table, and available as a DataFrame."""
+"""Defines the result of a statement in a notebook. The result is displayed as a table, and is available as a
+DataFrame."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _MOST_ROWS = 200
 class CellResult:
     """The rows of one statement. IPython displays the first rows as a table.
 
-    ``df`` is the Spark DataFrame; each action on ``df`` runs the query again. :meth:`to_pandas` and :meth:`to_arrow`
+    ``df`` is the Spark DataFrame. Each action on ``df`` runs the query again. :meth:`to_pandas` and :meth:`to_arrow`
     read all rows into the memory of this process. ``is_plan`` is True if the rows are the result of EXPLAIN.
     """
 

@@ -1,5 +1,5 @@
-"""The status of a statement in a notebook's output: the time that has passed, and the jobs for which the statement
-waits."""
+"""Shows the status of a statement in a notebook's output. The status contains the time that has passed, and the jobs
+for which the statement waits."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _REDRAW_SECONDS = 1.0
 
 
 class StatusText:
-    """A status at one moment: HTML with a progress bar for each job whose number of rows is known, or a line of text in
-    front ends without HTML."""
+    """A status at one moment. It is displayed as HTML with a progress bar for each job whose number of rows is known,
+    or as a line of text in front ends without HTML."""
 
     def __init__(self, progress: Progress, seconds: float) -> None:
         self._progress = progress
@@ -38,7 +38,7 @@ class StatusText:
 
 
 class _Nothing:
-    """The empty output that replaces a status when its statement has ended."""
+    """The empty output that replaces a status when the statement has ended."""
 
     def __repr__(self) -> str:
         return ""

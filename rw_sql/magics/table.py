@@ -1,4 +1,4 @@
-"""Shows a result in a cell: as an HTML table, or as text in front ends without HTML."""
+"""Shows a result in a cell, as an HTML table or, in front ends without HTML, as text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LINES = "white-space: pre; text-align: left; vertical-align: top; font-family: 
 
 
 class ResultTable:
-    """A result that IPython displays; all values are escaped.
+    """A result that IPython displays. All values are escaped.
 
     ``numbers`` is True for columns of numbers, which are right-aligned. A value of several lines, such as a preview, is
     shown in a fixed-width font. ``is_plan`` is True if the rows are the result of EXPLAIN and are shown as one text or

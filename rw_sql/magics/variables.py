@@ -1,4 +1,4 @@
-"""The variables of a cell: from its options, from ``\\set``, and from the notebook."""
+"""Provides the variables of a cell, which come from the cell's options, from ``\\set``, and from the notebook."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class CellVariables(Mapping[str, str]):
-    """The variables of a cell by name. The variables in ``own`` (None: unset) take precedence over the notebook's
-    variables. Of the notebook's variables, only those whose values are strings, numbers, booleans or times are
-    included."""
+    """The variables of a cell by name. The variables in ``own`` take precedence over the notebook's variables. A
+    variable in ``own`` with the value None is unset. Of the notebook's variables, only those whose values are strings,
+    numbers, booleans or times are included."""
 
     def __init__(self, own: Mapping[str, str | None], namespace: Mapping[str, Any]) -> None:
         self._own = own
@@ -48,8 +48,8 @@ class CellVariables(Mapping[str, str]):
 
 
 def explain_type(error: SqlError, known: CellVariables) -> None:
-    """Changes the message of an error about a variable that is not set, if the notebook has a variable of this name
-    whose value cannot be used. The changed message names the type of the value."""
+    """Changes the message of an error about a variable that is not set. The message is changed if the notebook has a
+    variable of this name whose value cannot be used. The changed message names the type of the value."""
     if not isinstance(error, UndefinedVariableError):
         return
     kind = known.unusable_type(error.name)
@@ -82,9 +82,9 @@ def as_text(value: object) -> str | None:
 
 
 def _as_python(value: object) -> object:
-    """Converts NumPy's booleans and times to Python's. Other values are returned unchanged. NumPy's numbers need no
-    conversion, because they are registered as numbers in Python's ``numbers`` module, and their text contains no
-    superfluous digits."""
+    """Converts NumPy's booleans and times to Python's types. Other values are returned unchanged. NumPy's numbers need
+    no conversion, because they are registered as numbers in Python's ``numbers`` module, and because their text
+    contains no superfluous digits."""
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return value

@@ -1,5 +1,5 @@
-"""``%rw watch``: shows the jobs with their lags, rates and backfills, and updates the display in place until the cell
-is interrupted."""
+"""Implements ``%rw watch``, which shows the jobs with their lags, rates and backfills, and updates the display in place
+until the cell is interrupted."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _NUMBERS = (False, False, False, True, True, True, True, False)
 
 
 class StatusView:
-    """The status of a warehouse at one moment, in a form that IPython displays: as HTML, or as text in front ends
-    without HTML.
+    """The status of a warehouse at one moment. IPython displays the status as HTML, or as text in front ends without
+    HTML.
 
     ``problem`` is the reason why the status is not up to date.
     """
@@ -75,7 +75,7 @@ def watch(look: Callable[[], WarehouseStatus], seconds: float, looks: int | None
     """Displays a status and updates it every ``seconds``, until Ctrl-C or for ``looks`` updates.
 
     If the status cannot be read, the function displays the error and the last status, and tries again. An interrupt
-    ends the call without an error; the last status stays visible.
+    ends the call without an error, and the last status remains visible.
     """
     show: Any = display
     last: WarehouseStatus | None = None

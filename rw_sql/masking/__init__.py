@@ -1,4 +1,4 @@
-"""Replaces the secrets in the text of statements, and in messages about them, with asterisks.
+"""Replaces the secrets in the text of statements, and in messages about statements, with asterisks.
 
 Every text is split into lexemes, even prose and statements with typing errors. ``finding`` finds the secrets of a text.
 ``refused`` finds the parts of a refused statement that an error must not show. ``addresses`` finds the logins in

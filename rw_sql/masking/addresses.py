@@ -54,12 +54,13 @@ _WITH_PATH = "jdbc:sqlite:"
 
 
 def _runs(text: str) -> Iterator[tuple[int, int]]:
-    """Divides a text at blanks and returns the span of each part, from the part's beginning to its last ``@``."""
+    """Divides a text at blanks. Returns the span of each part from the beginning of the part to the last ``@`` in the
+    part."""
     return ((run.start(), text.rfind("@", *run.span()) + 1) for run in _RUN_OF_SIGNS.finditer(text))
 
 
 def logins(text: str) -> Iterator[re.Match[str]]:
-    """The users and passwords in the addresses in a text, regardless of the quotes in the text."""
+    """Finds the users and passwords in the addresses in a text, regardless of the quotes in the text."""
     found = (login for run in _runs(text) for login in _LOGIN.finditer(text, *run))
     return (login for login in found if not (login["bare_login"] and text.startswith("sha256:", login.end())))
 
@@ -71,8 +72,8 @@ def doubtful_logins(text: str) -> Iterator[re.Match[str]]:
 
 
 def is_login_in_query(login: re.Match[str], literal: Lexeme) -> bool:
-    """True if a text in a query's literal not only resembles a login, but probably is a login: a URL begins before the
-    text, or a host with a port follows the text."""
+    """True if a text in a query's literal not only resembles a login, but probably is a login. This is the case if a
+    URL begins before the text, or if a host with a port follows the text."""
     start, end = login.span("bare_login")
     is_inside = end < literal.end
     return is_inside and (
@@ -82,9 +83,9 @@ def is_login_in_query(login: re.Match[str], literal: Lexeme) -> bool:
 
 
 def contains_password(value: str, *, is_address: bool = True) -> bool:
-    """True if a property's value contains a password: in the user part of an address, as a parameter of an address, or
-    as a literal after a word that suggests a secret. If ``is_address`` is False, the value is a path, a pattern or a
-    name. In such a value, an address begins only with ``scheme://``, and there are no parameters."""
+    """True if a property's value contains a password. The password may be in the user part of an address, a parameter
+    of an address, or a literal after a word that suggests a secret. If ``is_address`` is False, the value is a path, a
+    pattern or a name. In such a value, an address begins only with ``scheme://``, and there are no parameters."""
     literals = (match["value"] for match in TELLING.finditer(value))
     if any(stars(literal) != literal for literal in literals):
         return True

@@ -84,7 +84,8 @@ _KEPT = 4
 
 
 def _tails(text: str, start: int, end: int, runs: re.Pattern[str]) -> list[tuple[int, int]]:
-    """The spans after a word that suggests a secret, without keywords and the names of options."""
+    """Returns the spans after a word that suggests a secret. The spans do not include keywords and the names of
+    options."""
     found = (run for tail in TAIL.finditer(text, start, end) for run in runs.finditer(text, *tail.span(1)))
     return [run.span() for run in found if run["run"] and run["run"].upper() not in KEYWORDS]
 
@@ -93,9 +94,9 @@ class Finder:
     """Finds the secrets of a text. The result is in ``spans``.
 
     ``told`` are the spans whose contents messages about the text must not show. Values of properties in queries, and
-    values that are not secret, are not among these spans. ``compared`` are the values of properties in queries;
-    messages must not show these values as literals. ``tails`` are spans that may be secrets because the quotes around
-    them may be wrong.
+    values that are not secret, are not among these spans. ``compared`` are the values of properties in queries.
+    Messages must not show these values as literals. ``tails`` are spans that may be secrets, because the quotes around
+    these spans may be wrong.
 
     If ``is_comment`` is True, the text is a statement with comments in which blanks have replaced the signs of the
     comments. In this case, ``spans`` does not contain the tails.
@@ -221,15 +222,15 @@ class Finder:
                 at = self._value(at, places[-1], is_in_list=len(places) > 1)
 
     def _read_angle(self, at: int) -> None:
-        """Counts each ``<`` in types such as ``STRUCT<…>`` for which the ``>`` has not been read yet."""
+        """Counts each ``<`` in types such as ``STRUCT<…>`` whose matching ``>`` has not been read yet."""
         if self._at(at).text == "<" and self._at(at - 1).upper in _GENERIC:
             self._angles += 1
         elif self._at(at).text == ">" and self._angles:
             self._angles -= 1
 
     def _is_server(self, at: int) -> bool:
-        """True for three kinds of values: the value after ``=`` of a property that names a server, the literal of a
-        named argument (``name => 'value'``), and a literal with an address of JDBC."""
+        """True for three kinds of values: the value after the ``=`` of a property that names a server, the literal of a
+        named argument (``name => 'value'``), and a literal with a JDBC address."""
         before = self._at(at - 1)
         if self._at(at).is_literal and ("jdbc:" in self._at(at).text.lower() or before.text == ">"):
             return "jdbc:" in self._at(at).text.lower() or self._at(at - 2).text == "="
@@ -331,8 +332,8 @@ class Finder:
         return at
 
     def _name_of_secret(self, at: int) -> int | None:
-        """The position of the secret's name if CREATE SECRET, ALTER SECRET, or a statement that resembles one of these
-        two statements begins at ``at``; otherwise None."""
+        """If CREATE SECRET, ALTER SECRET, or a statement that resembles one of these two statements begins at ``at``,
+        returns the position of the secret's name; otherwise None."""
         verb, before = self._at(at), self._at(at - 1)
         if verb.kind != "word":
             return None
@@ -407,8 +408,8 @@ def masked(text: str, *, plain: Collection[str] | None = None) -> str:
 
 
 def masked_around(text: str, start: int, end: int, *, plain: Collection[str] | None = None) -> str:
-    """Replaces the secrets in the text of a script, like :func:`masked`. The statement from ``start`` to ``end`` is
-    read separately, so that wrong quotes in other statements do not affect this statement.
+    """Does the same as :func:`masked` for the text of a script. The statement from ``start`` to ``end`` is read
+    separately, so that wrong quotes in other statements do not affect this statement.
 
     If the quotes of the statement may be wrong, asterisks also replace the parts of the statement that :func:`masked`
     replaces in the whole script.
@@ -436,5 +437,5 @@ def _masked(text: str, plain: frozenset[str] | None) -> str:
 
 @lru_cache(maxsize=_KEPT)
 def secrets_in(text: str) -> Finder:
-    """The secrets of a text, whether or not its statements are valid."""
+    """Returns the secrets in a text, whether or not the statements in the text are valid."""
     return Finder(text)

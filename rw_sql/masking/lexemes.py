@@ -1,4 +1,4 @@
-"""The lexemes of statements whose secrets are masked: comments, strings, names, words and signs.
+"""Splits statements whose secrets are masked into lexemes: comments, strings, names, words and signs.
 
 Every text can be split into lexemes, even prose and statements with typing errors.
 """
@@ -114,7 +114,8 @@ def _pattern_at(text: str, position: int) -> re.Pattern[str]:
 
 
 def _end_of_comment(text: str, start: int) -> int:
-    """The end of a block comment. Comments nest; a comment without an end reaches the end of the text."""
+    """Returns the end of a block comment. Comments may be nested. If a comment has no end, it extends to the end of the
+    text."""
     depth = 0
     for edge in _COMMENT_EDGE.finditer(text, start):
         depth += 1 if edge[0] == "/*" else -1
@@ -153,7 +154,8 @@ def lexemes_of(text: str) -> Iterator[Lexeme]:
 
 
 def key_at(lexemes: Sequence[Lexeme], at: int) -> str:
-    """The dotted name that ends with the lexeme ``at``, without quotes; empty if there is no such lexeme."""
+    """Returns the dotted name that ends with the lexeme ``at``, without quotes. The result is empty if there is no such
+    lexeme."""
     if not 0 <= at < len(lexemes):
         return ""
     parts = [lexemes[at].text]
@@ -171,12 +173,13 @@ def is_stray(before: Lexeme, lexeme: Lexeme) -> bool:
 
 
 def unsure_spans(lexemes: Sequence[Lexeme]) -> list[tuple[int, int]]:
-    """The spans of the statements whose quotes may be wrong. ``lexemes`` are the lexemes of a text, without comments.
+    """Returns the spans of the statements whose quotes may be wrong. ``lexemes`` are the lexemes of a text, without
+    comments.
 
     The quotes of a statement may be wrong if the statement contains a string without a closing quote, a string directly
     next to a word, or a string that contains the end of a statement and the beginning of another statement. In these
     cases, the quoting rules are probably not the rules that the first words of the statement suggest, or the text is
-    prose with an apostrophe. A secret may then extend over several lexemes.
+    prose with an apostrophe. In these cases, a secret may extend over several lexemes.
 
     Such a statement ends only at a ``;`` that is at the end of a line and precedes the first word of another statement,
     because any other ``;`` may be a part of the secret. If the last string of the text has no closing quote, all quotes
@@ -210,13 +213,13 @@ def quoted_spans(lexemes: Sequence[Lexeme]) -> list[tuple[int, int]]:
 
 @lru_cache(maxsize=1024)
 def is_near(word: str, known: tuple[str, ...]) -> bool:
-    """True for a word that may be one of the known words with a typing error."""
+    """True for a word that may be a known word with a typing error."""
     return bool(get_close_matches(word, known, n=1, cutoff=0.75))
 
 
 def without_comment_signs(text: str, comments: Sequence[Lexeme], start: int, end: int) -> str:
-    """The text from ``start`` to ``end``. In ``comments``, blanks replace the signs that begin and end comments. The
-    length of the text does not change."""
+    """Returns the text from ``start`` to ``end``. In the spans ``comments``, blanks replace the signs that begin and
+    end comments. The length of the text does not change."""
     pieces = []
     for comment in comments:
         pieces += [text[start : comment.start], _COMMENT_SIGN.sub("  ", comment.text)]

@@ -25,10 +25,11 @@ _KEPT = 4
 
 
 def without_secrets_of(statement: str, message: str, *, plain: Collection[str] | None = None) -> str:
-    """A message about a statement. Asterisks replace the secrets that the message quotes from the statement.
+    """Returns a message about a statement, in which asterisks replace the secrets that the message quotes from the
+    statement.
 
-    A word remains if the word also occurs outside the secrets of the statement, or if the word is a keyword. With
-    ``plain``, asterisks replace everything that :func:`masked` with ``plain`` replaces.
+    A word remains if the word also occurs outside the secrets of the statement, or if the word is a keyword. If
+    ``plain`` is given, asterisks replace everything that :func:`masked` replaces with the same ``plain``.
     """
     keys = None if plain is None else frozenset(plain)
 
@@ -43,7 +44,8 @@ def without_secrets_of(statement: str, message: str, *, plain: Collection[str] |
 
 @lru_cache(maxsize=_KEPT)
 def _told_secrets(statement: str, plain: frozenset[str] | None) -> re.Pattern[str] | None:
-    """Matches the secrets of a statement in messages about the statement; None if the statement has no secret."""
+    """Returns a pattern that finds the secrets of a statement in messages about the statement; None if the statement
+    has no secret."""
     patterns: dict[str, str] = {}
     found = secrets_in(statement)
     for start, end in hidden_spans(statement, plain, with_comments=False) if plain is not None else ():

@@ -1,8 +1,8 @@
 """Finds the parts of a refused statement that an error must not show when it quotes a line of the statement.
 
 In a statement with a typing error, a password may be anywhere: after a wrong sign, after a mistyped property, or
-between wrong quotes. The line therefore shows words, numbers and signs, but only those texts in quotes that cannot be
-secret.
+between wrong quotes. The line therefore shows words, numbers and signs, but it shows only those texts in quotes that
+cannot be secret.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ without a login, or the name of a connector or of a format."""
 def hidden_spans(text: str, plain: Collection[str], *, with_comments: bool = True) -> list[tuple[int, int]]:
     """The spans of ``text`` that errors must not show if the parser has refused the statements in ``text``.
 
-    ``plain`` are the keys of properties whose values are shown, in addition to the values that are never secret.
-    Statements of Spark, and statements that accept no properties, have no spans.
+    ``plain`` are the keys of properties whose values are shown, in addition to the values that are never secret. The
+    result has no spans for Spark statements, and for statements that accept no properties.
     """
     every = list(lexemes_of(text))
     comments = [lexeme for lexeme in every if lexeme.kind == "comment" and with_comments]
@@ -209,8 +209,8 @@ def _is_checkpoint(word: str) -> bool:
 
 
 def _doubtful_runs(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The spans that must be hidden in a part of a text where the quotes may be unbalanced. These spans are everything
-    except keywords, names of options, and values that are never secret."""
+    """Returns the spans that must be hidden in a part of a text where the quotes may be unbalanced. These spans cover
+    everything except keywords, names of options, and values that are never secret."""
     for run in RUN.finditer(text, start, end):
         key = _VALUE.search(text, max(0, run.start() - _LONGEST_KEY), run.start())
         is_plain = key is not None and key[1].lower() in _PLAIN_KEYS
@@ -280,8 +280,9 @@ class _Refused:
         return is_key and TELLING_KEY.search(key_at(self._lexemes, at)) is not None
 
     def _secret(self) -> int | None:
-        """The position of the word SECRET, or of a similar word, in a statement for a secret. The position of the verb
-        if the statement names no kind of object. Returns None for a statement that accepts no value."""
+        """Returns the position of the word SECRET, or of a similar word, in a statement for a secret. If the statement
+        names no kind of object, returns the position of the verb. Returns None for a statement that accepts no
+        value."""
         if self._at(0).upper in _WITHOUT_VALUE:
             return None
         for at in range(_BEFORE_SECRETS):
@@ -305,8 +306,8 @@ class _Refused:
         return at if self._at(at).text.startswith("'") else at + 1
 
     def _query(self) -> tuple[int, int]:
-        """The positions at which the query of a materialized view or of a sink begins and ends. Both positions are the
-        end of the statement if there is no query, or if it is not clear where a sink's query ends."""
+        """Returns the positions at which the query of a materialized view or of a sink begins and ends. Both positions
+        are the end of the statement if there is no query, or if it is not clear where a sink's query ends."""
         end = len(self._lexemes)
         words = [lexeme.upper for lexeme in self._lexemes[:6]]
         if words[:1] == ["EXPLAIN"]:
@@ -403,7 +404,7 @@ class _Refused:
         return self._at(opening - 1).upper in _BEFORE_OPTIONS or self._at(opening - 2).upper == "ENCODE"
 
     def _end_of_option(self, start: int) -> int:
-        """The end of the value that begins at ``start``: the place before the next option."""
+        """Returns the end of the value that begins at ``start``, which is the place before the next option."""
         depth = 0
         for at in range(start, len(self._lexemes)):
             lexeme = self._at(at)

@@ -1,4 +1,5 @@
-"""The words that suggest a secret, and the regular expressions that find the values after these words in any text."""
+"""Defines the words that suggest a secret, and the regular expressions that find the values after these words in any
+text."""
 
 from __future__ import annotations
 
@@ -68,8 +69,8 @@ QUOTED_RUN = re.compile(r"(?<![^\s,()=;])(?P<run>(?=[eE]?['\"$])[^\s,()=;]++|[^\
 
 
 def told_values(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The spans of possible secrets in a part of a text: the literals after words that suggest a secret, and the values
-    in CREATE SECRET and ALTER SECRET."""
+    """Returns the spans of possible secrets in a part of a text. These are the literals after words that suggest a
+    secret, and the values in CREATE SECRET and ALTER SECRET."""
     for match in TELLING.finditer(text, start, end):
         yield match.span("value")
     done = start

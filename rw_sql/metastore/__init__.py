@@ -1,10 +1,11 @@
-"""The catalog's storage: frozen records in Delta tables, committed by compare-and-set, read as immutable snapshots.
+"""Stores the catalog. The catalog consists of frozen records in Delta tables, which are committed by compare-and-set
+and read as immutable snapshots.
 
 The table ``operations`` is the log of all changes to the catalog. Snapshots and all other tables of the catalog are
 derived from it. Further tables store facts about the running jobs.
 
 Imports: ``assets``, ``object_stores``, ``errors``. Begin with ``records`` (the stored values) and ``store`` (the
-commits). The codec derives the JSON form from the dataclasses in ``records``, so a new field needs only a default.
+commits). The codec derives the JSON form from the dataclasses in ``records``, so a new field only needs a default.
 """
 
 from __future__ import annotations

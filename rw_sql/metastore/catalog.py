@@ -1,4 +1,5 @@
-"""Reads ``catalog/NNNN_*.sql``: the metastore's tables as Delta schemas, and its views as templates.
+"""Reads ``catalog/NNNN_*.sql``. The results are the metastore's tables as Delta schemas, and the metastore's views as
+templates.
 
 The files contain only CREATE TABLE, ALTER TABLE … ADD COLUMNS and CREATE VIEW, in Spark's SQL. This module reads these
 files with a few simple rules instead of a SQL parser, so that opening a metastore needs neither the grammar nor Spark,
@@ -50,7 +51,7 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddColumns:
-    """A migration step that adds nullable columns to a table, unless they exist."""
+    """A migration step that adds nullable columns to a table, unless these columns exist."""
 
     name: str
     schema: Schema
@@ -58,7 +59,7 @@ class AddColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """One migration file: its actions, in the order of the file. Applying a migration again changes nothing."""
+    """One migration file, with its actions in the order of the file. Applying a migration again changes nothing."""
 
     number: int
     name: str
@@ -83,7 +84,7 @@ class Catalog:
         return tuple(s.name for m in self.migrations for s in m.statements if isinstance(s, CreateTable))
 
     def view_definitions(self, directory: str) -> tuple[tuple[str, str], ...]:
-        """Each view's name and its SELECT in Spark's SQL over the Delta tables under ``directory``."""
+        """Returns each view's name, and its SELECT in Spark's SQL over the Delta tables under ``directory``."""
         quoted = directory.replace("`", "``")
         table = re.compile(rf"\b{SCHEMA_NAME}\.({'|'.join(self.tables())})\b")
         return tuple(
@@ -105,7 +106,7 @@ def load_catalog() -> Catalog:
 
 
 def parse_catalog(files: Iterable[tuple[str, str]]) -> Catalog:
-    """Parses migration files, given as (name, text).
+    """Parses migration files, which are given as pairs (name, text).
 
     Raises ValueError for two files with the same number and for unsupported statements.
     """
@@ -192,7 +193,7 @@ def _without_comments(text: str) -> str:
 
 
 def _quiet(text: str) -> str:
-    """The text with spaces in place of quoted parts, so that a search does not match inside quotes.
+    """Returns the text with spaces in place of quoted parts, so that a search does not match inside quotes.
 
     Offsets do not change.
     """

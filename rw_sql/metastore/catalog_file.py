@@ -1,7 +1,7 @@
-"""A catalog as one JSON file, for checking a script on a machine that cannot reach the script's warehouse.
+"""Represents a catalog as one JSON file, for checking a script on a machine that cannot reach the script's warehouse.
 
-The file contains definitions, assigned splits and the positions that statements set; it does not contain the values
-of secrets.
+The file contains definitions, assigned splits, and the positions that statements have set. It does not contain the
+values of secrets.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _public(record: ObjectRecord) -> ObjectRecord:
 
 
 def catalog_from_json(text: str, name: str) -> Snapshot:
-    """Parses a file's text, which may begin with a byte-order mark. ``name`` is the file's name in messages.
+    """Parses the text of such a file, which may begin with a byte-order mark. ``name`` is the file's name in messages.
 
     Raises SqlError INVALID_OPTION for a file of another kind, and METASTORE_IS_NEWER for a file that a newer rw_sql
     wrote.

@@ -48,7 +48,7 @@ def record_to_json(record: ObjectRecord) -> str:
 
 
 def record_from_json(text: str) -> ObjectRecord:
-    """Parses one record. Fields that an older version did not write get their defaults.
+    """Parses one record. If an older version has not written a field, the field gets its default.
 
     Raises SqlError METASTORE_IS_NEWER for a kind or field unknown to this version, and ValueError for text that is not
     a record.
@@ -114,7 +114,7 @@ def _change(data: dict[str, Any]) -> Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeforeImage:
-    """The values that an operation replaces; None for a key that did not exist before.
+    """The values that an operation replaces. The value is None for a key that did not exist before the operation.
 
     ``splits`` maps each fragment to its splits, and each split to the epoch of its assignment. ``states`` maps each
     fragment to its splits, and each split to its stored state.
@@ -131,7 +131,7 @@ class _ObjectBefore(msgspec.Struct):
 
 
 class _Before(msgspec.Struct):
-    """The JSON of a before-image. A split's position is stored as (state, epoch, log version), the values of
+    """The JSON of a before-image. A split's position is stored as (state, epoch, log version), which are the values of
     StoredState."""
 
     objects: list[_ObjectBefore]
@@ -174,10 +174,10 @@ def before_from_json(text: str) -> BeforeImage:
 
 
 def apply_before(operation: OperationRecord) -> tuple[Change, ...]:
-    """The changes that restore definitions, assignments and positions as they were before an operation.
+    """Returns the changes that restore the definitions, assignments and positions from before an operation.
 
     If these changes are applied right after the operation, the new epoch has the same content as the epoch before the
-    operation. Drops come first, so that a name is free before the object that had the name is restored.
+    operation. Drops come first, so that a name is free when the object that had this name is restored.
     """
     return changes_back(before_from_json(operation.before))
 

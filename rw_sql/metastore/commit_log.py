@@ -1,5 +1,5 @@
-"""Reads the commit files of a metastore table without delta-rs, because delta-rs needs more time or more requests than
-this module to find new commits."""
+"""Reads the commit files of a metastore table without delta-rs, because delta-rs needs more time or more requests to
+find new commits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _MOST_FETCHED, _TEXTS_KEPT = 10, 50
 
 
 class Looks:
-    """Limits how often a process looks for new commits in an object store, where each look is a request."""
+    """Limits how often a process looks for new commits in an object store. In an object store, each look is a
+    request."""
 
     def __init__(self) -> None:
         self._of_thread = local()
@@ -26,8 +27,8 @@ class Looks:
 
     @contextmanager
     def at_most_every(self, seconds: float) -> Iterator[None]:
-        """A context manager for this thread. Inside the context, a read looks for new commits only if the last look of
-        the process at the same table is at least ``seconds`` old. A write always looks for new commits."""
+        """A context manager for this thread. Inside the context, a read looks for new commits only if the process last
+        looked at the same table at least ``seconds`` ago. A write always looks for new commits."""
         before = self._seconds
         self._of_thread.seconds = seconds
         try:
@@ -58,8 +59,8 @@ class LocalLog:
         self._listed_at = -1
 
     def newest(self, known: int, *, is_exact: bool = False) -> int:
-        """The newest version; ``known`` is a version that exists. The method needs two file system calls, which take a
-        few microseconds."""
+        """Returns the newest version. ``known`` is a version that exists. The method needs two file system calls, which
+        take a few microseconds."""
         listed_at = os.stat(self._directory).st_mtime_ns
         newest = max(self._newest, known)
         while os.path.exists(f"{self._directory}/{newest + 1:020d}.json"):
@@ -87,10 +88,10 @@ class StoreLog:
 
     A look requests the file that the next commit would write. If there is no new commit, a look therefore takes one
     request and no listing. The file can be missing although newer commit files exist, because commit files are removed
-    after a few minutes, as measured by the clock of another machine. Once a minute, and after each longer gap between
-    two looks, the log must therefore be listed.
+    after a few minutes, as measured by the clock of another machine. Therefore, the log must be listed once a minute,
+    and after each longer gap between two looks.
 
-    ``fetch`` returns a file's content. ``fetch`` raises FileNotFoundError if the file does not exist.
+    ``fetch`` is a function that returns a file's content, and raises FileNotFoundError if the file does not exist.
     """
 
     def __init__(self, table: str, fetch: Callable[[str], bytes], looks: Looks) -> None:
@@ -106,7 +107,7 @@ class StoreLog:
         self._listed_at = (float("-inf"), float("-inf"))
 
     def newest(self, known: int, *, is_exact: bool = False) -> int | None:
-        """The newest version; ``known`` is a version that exists. None if the log must be listed first.
+        """Returns the newest version. ``known`` is a version that exists. Returns None if the log must be listed first.
 
         Unless ``is_exact`` is true, the result may be as old as :class:`Looks` permits.
         """

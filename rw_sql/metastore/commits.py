@@ -1,4 +1,5 @@
-"""The result of a commit to the metastore: the new epoch, or a conflict with a statement that was committed first."""
+"""Defines the results of a commit to the metastore: the new epoch, or a conflict with a statement that was committed
+first."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class ConcurrentCommit(SqlError):  # noqa: N818 - it is an event that callers plan for
-    """Another statement was committed after the snapshot on which an operation was planned. Nothing was written.
+    """Raised if another statement was committed after the snapshot on which an operation was planned. Nothing was
+    written.
 
     The caller takes a new snapshot, plans again and commits again.
     """
@@ -30,8 +32,8 @@ class ConcurrentCommit(SqlError):  # noqa: N818 - it is an event that callers pl
 
 
 class CommitUnknown(OSError):  # noqa: N818 - it is an event that callers distinguish from other errors of a store
-    """The store failed during a commit and then did not respond, so it is unknown whether the commit became epoch
-    ``epoch``."""
+    """Raised if the store failed during a commit and did not respond afterwards. It is therefore unknown whether the
+    commit became the epoch ``epoch``."""
 
     def __init__(self, epoch: int, error: Exception) -> None:
         super().__init__(str(error))
@@ -40,14 +42,14 @@ class CommitUnknown(OSError):  # noqa: N818 - it is an event that callers distin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """The result of a commit: its epoch, and the catalog right after it."""
+    """The result of a commit, with the epoch of the commit, and the catalog right after the commit."""
 
     epoch: int
     snapshot: Snapshot
 
 
 def user_name() -> str:
-    """The name of the operating system's user that runs this process; it is stored as the actor of the process's
+    """The name of the operating system's user that runs this process. The name is stored as the actor of the process's
     operations."""
     try:
         return getpass.getuser()

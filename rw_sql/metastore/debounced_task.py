@@ -1,4 +1,4 @@
-"""Debounced background work: requests that arrive within a short time are handled together."""
+"""Runs debounced background work. Requests that arrive within a short time are handled together."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _LOOK_SECONDS = 0.1
 
 
 class DebouncedTask:
-    """Work that runs on another thread, once for all requests that arrive before it starts. Thread-safe.
+    """Work that runs on another thread. The work runs once for all requests that arrive before it starts. Thread-safe.
 
     The work starts ``seconds`` after the first request, or at once if :meth:`flush` is called or the interpreter exits
-    (the exit waits for the work). ``work`` must handle its own errors. A request that arrives while the work runs
-    starts another thread, so ``work`` may run on several threads at once.
+    (the exit of the interpreter waits for the work). ``work`` must handle its own errors. A request that arrives while
+    the work runs starts another thread, so ``work`` may run on several threads at once.
     """
 
     def __init__(self, work: Callable[[], None], name: str, *, seconds: float = 0.0) -> None:

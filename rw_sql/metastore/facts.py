@@ -1,4 +1,4 @@
-"""Facts about the running jobs, as frozen records. Writing a fact does not advance the epoch."""
+"""Defines facts about the running jobs, as frozen records. Writing a fact does not advance the epoch."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The lease of a resource group: the process that runs the jobs of the group.
+    """The lease of a resource group. It identifies the process that runs the jobs of the group.
 
-    Process ids are valid on ``host``; ``process_start`` distinguishes a process from a later process with the same id.
+    Process ids are valid on ``host``. ``process_start`` distinguishes a process from a later process with the same id.
     ``applied_epoch`` is the last epoch that the owner's reconciler has applied. ``version`` is the owner's version of
     rw_sql; None for an owner whose version has no resource groups.
     """
@@ -46,7 +46,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run of a job. Runs are numbered from 1 for each job; a later run fences all earlier runs."""
+    """One run of a job. Runs are numbered from 1 for each job, and a later run fences all earlier runs."""
 
     job: str
     run: int
@@ -72,7 +72,8 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillProgress:
-    """Progress of a view's backfill: ``done`` of ``total`` offsets. ``is_over``: the backfill is complete.
+    """The progress of a view's backfill. ``done`` of ``total`` offsets have been read. ``is_over`` is true if the
+    backfill is complete.
 
     ``phase`` is a human-readable description. ``generation`` is the generation of the view.
     """
@@ -100,7 +101,7 @@ class NotedPosition:
     log_version: int
 
     def counts(self, row: StoredState) -> bool:
-        """True if the note was made after the statement that set the position ``row`` of the split."""
+        """True if this position was recorded after the statement that set the position ``row`` of the split."""
         return self.epoch >= row.epoch and self.log_version >= row.log_version
 
 
@@ -113,7 +114,7 @@ stored. WITHDRAWN: the session has withdrawn the request before the owner ran it
 class Request:
     """A statement that a session without a JVM passes to the owner of a resource group.
 
-    ``body``, ``progress`` and ``answer`` are JSON; ``body`` is None once the request is done. ``taken_by`` is the owner
+    ``body``, ``progress`` and ``answer`` are JSON. ``body`` is None once the request is done. ``taken_by`` is the owner
     that runs the statement.
     """
 
@@ -132,8 +133,8 @@ class Request:
 class QuiesceLock:
     """A request to keep the readers of a source stopped until a block or a REWIND is committed.
 
-    ``epoch`` is the epoch of the catalog on which the statement was planned; ``pid`` is a process id on ``host``.
-    ``is_taken``: the readers have stopped.
+    ``epoch`` is the epoch of the catalog on which the statement was planned. ``pid`` is a process id on ``host``.
+    ``is_taken`` is true if the readers have stopped.
     """
 
     hold: str
@@ -149,7 +150,7 @@ class QuiesceLock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointDependent:
-    """A dependent of a source, direct or indirect, as it was at a rewind point.
+    """A direct or indirect dependent of a source, in its state at a rewind point.
 
     ``batch`` is the dependent's last committed batch; -1 if the dependent has committed no batch. ``version`` is the
     version of the dependent's table that includes every batch up to ``batch``. ``reads`` are pairs (input, first
@@ -165,13 +166,15 @@ class PointDependent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindPoint:
-    """The state that REWIND restores: a source and all its dependents just before an unsafe operation took effect.
+    """The state that REWIND restores, which is the state of a source and all its dependents just before an unsafe
+    operation took effect.
 
     If no point could be recorded, or if the point was removed because of its age, ``reason`` states the cause and the
     other fields are empty. ``made_ms`` is a time in milliseconds since 1970: the time at which the point was made or,
     if the point has a ``reason``, the time at which the point got this reason. ``states`` are the positions as the
-    connector's JSON; ``folder`` contains copies of the dependents' checkpoints. A point with a ``reason`` and a
-    ``folder`` is about to be removed: only a REWIND that was planned earlier may still return to this point.
+    connector's JSON. ``folder`` is the folder with copies of the dependents' checkpoints. If a point has a ``reason``
+    and a ``folder``, the point is about to be removed, and only a REWIND that was planned earlier may still return to
+    this point.
     """
 
     source_id: int
@@ -185,5 +188,5 @@ class RewindPoint:
 
     @property
     def has_data(self) -> bool:
-        """True if the point's copies and the versions that it needs are kept."""
+        """True if the point's copies, and the versions that the point needs, are kept."""
         return bool(self.folder)

@@ -1,4 +1,5 @@
-"""Logs failed writes of the metastore. A caller gets no error for such a write, because a later write repeats it."""
+"""Logs failed writes of the metastore. A caller gets no error for such a write, because a later write repeats the
+failed write."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Facts about the running jobs: the lease, runs, statuses, progress and positions.
+"""Stores facts about the running jobs: the lease, runs, statuses, progress and positions.
 
 Writing facts does not advance the epoch. Rows are appended with compare-and-set. The newest row of a key is the current
-row, and upkeep removes the other rows. Even days of heartbeats every two seconds therefore leave only a few dozen
+row, and upkeep removes the other rows. Therefore, even days of heartbeats every two seconds leave only a few dozen
 files.
 """
 
@@ -66,8 +66,8 @@ def _unreleased(rows: list[_Row]) -> list[_Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusMark:
-    """Marks the statuses that :meth:`JobStore.statuses_after` has already returned. The default mark stands for no
-    statuses."""
+    """Marks the statuses that :meth:`JobStore.statuses_after` has already returned. The default mark means that no
+    statuses have been returned yet."""
 
     rows: Mapping[_Key, _Row] | None = None
     seq: int = -1
@@ -112,17 +112,17 @@ class JobStore:
             event.set()
 
     def lease(self, group: str = DEFAULT_GROUP) -> Lease | None:
-        """The last lease of a resource group, even if released or expired; None if the group never had one."""
+        """The last lease of a resource group, even if released or expired; None if the group never had a lease."""
         return _lease(self._leases().rows(), group)
 
     def leases(self) -> Mapping[str, Lease]:
-        """The last lease of each resource group that ever had one, even if released or expired."""
+        """The last lease of each resource group that ever had a lease, even if released or expired."""
         rows = self._leases().rows()
         found = (_lease(rows, _group_of(key[0])) for key in sorted(rows))
         return {lease.group: lease for lease in found if lease is not None}
 
     def take_lease(self, lease: Lease, replacing: Lease | None) -> bool:
-        """Writes a lease if the stored lease of its group still equals ``replacing``; returns False if another process
+        """Writes a lease if the stored lease of the group still equals ``replacing``. Returns False if another process
         wrote a lease first."""
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
@@ -163,7 +163,7 @@ class JobStore:
         return tuple(claimed[job] for job in jobs)
 
     def runs(self, job: str) -> tuple[Run, ...]:
-        """The job's last runs, oldest first: at least :data:`RUNS_KEPT`, or all if there are fewer."""
+        """The job's last runs, oldest first. If the job has :data:`RUNS_KEPT` runs or fewer, all are returned."""
         rows = self._run_table().rows()
         found = (msgspec.convert(row, Run) for (of_job, _), row in rows.items() if of_job == job)
         return tuple(sorted(found, key=lambda run: run.run))
@@ -181,7 +181,7 @@ class JobStore:
         self._is_dropped = is_dropped
 
     def write_job_status(self, statuses: Sequence[JobStatus]) -> None:
-        """Stores the statuses, each in place of the earlier status of its job."""
+        """Stores the statuses. Each status replaces the earlier status of its job."""
         rows = [{**msgspec.to_builtins(status), "is_dropped": False} for status in statuses]
         self._statuses().write(lambda _: rows)
         self._tell()
@@ -193,8 +193,8 @@ class JobStore:
         return {row["job"]: msgspec.convert(row, JobStatus) for row in rows if not row["is_dropped"]}
 
     def statuses_after(self, mark: StatusMark) -> tuple[StatusMark, Mapping[str, JobStatus | None]]:
-        """The mark for the next call, and the statuses that any process has stored after ``mark`` (None for a deleted
-        status). If nothing was stored, the call takes no time, regardless of the number of jobs."""
+        """Returns the mark for the next call, and the statuses that any process has stored after ``mark`` (None for a
+        deleted status). If nothing was stored, the call takes almost no time, regardless of the number of jobs."""
         rows = self._statuses().rows()
         if rows is mark.rows:
             return mark, {}
@@ -221,7 +221,7 @@ class JobStore:
         self._tell()
 
     def backfills(self, jobs: Iterable[str] | None = None) -> Mapping[str, BackfillProgress]:
-        """The backfill progress of each view or, with ``jobs``, of the views with the given jobs. Views without a
+        """The backfill progress of each view or, if ``jobs`` is given, of the views with these jobs. Views without a
         backfill are absent."""
         rows = self._backfills().rows()
         found = rows.values() if jobs is None else [rows[job,] for job in jobs if (job,) in rows]
@@ -332,13 +332,13 @@ class JobStore:
         )
 
     def rewind_operations(self, source_id: int) -> frozenset[int]:
-        """The operations on a source that have a stored rewind point, or a stored reason for its absence."""
+        """The operations on a source that have a stored rewind point, or a stored reason for a missing rewind point."""
         rows = self._rewind_points().rows()
         return frozenset(operation for of_source, operation in rows if of_source == source_id)
 
     def rewind_stamp(self) -> tuple[object, ...]:
-        """A tuple with which a caller can detect changes. The caller compares the items by identity: an item is a
-        different object once a job has started, or once a rewind point or a completed REWIND has been recorded."""
+        """Returns a tuple with which a caller can detect changes. The caller compares the items by identity. An item is
+        a different object once a job has started, or once a rewind point or a completed REWIND has been recorded."""
         return self._run_table().rows(), self._rewind_points().rows(), self._rewinds().rows()
 
     def drop_rewind_points(self, points: Sequence[RewindPoint]) -> None:
@@ -356,12 +356,12 @@ class JobStore:
         self._rewinds().write(lambda present: [] if (epoch,) in present else [row])
 
     def rewound(self) -> frozenset[int]:
-        """The operation numbers of the REWINDs that have been carried out."""
+        """The operation numbers of the REWIND operations that have been carried out."""
         return frozenset(row["epoch"] for row in self._rewinds().rows().values())
 
     def _last_of(self, rows: Mapping[_Key, _Row]) -> Mapping[str, Run]:
-        """The last run of each job. ``rows`` are the current rows of the runs, later writes last. Only rows that are
-        new since the last call are read. Another call may change the returned mapping."""
+        """The last run of each job. ``rows`` are the current rows of the runs, in the order of their writes. Only rows
+        that are new since the last call are read. Another call may change the returned mapping."""
         with self._lock:
             new = [*takewhile(lambda row: row["seq"] > self._runs_at, reversed([*rows.values()]))]
             for row in reversed(new):

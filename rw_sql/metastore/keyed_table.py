@@ -25,8 +25,9 @@ class KeyedTable:
     """An append-only table. The newest row of each key is a *current* row. The current rows are cached in memory and
     updated incrementally.
 
-    Upkeep *folds* the table: it replaces the content with the current rows if the removed rows outnumber the remaining
-    rows by more than ``worth_folding``. ``trim`` receives the current rows and returns the rows to keep.
+    Upkeep *folds* the table, which means that it replaces the content with the current rows. The table is folded if the
+    removed rows outnumber the remaining rows by more than ``worth_folding``. ``trim`` is a function that receives the
+    current rows and returns the rows to keep.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class KeyedTable:
         self._lock = RLock()
 
     def rows(self, *, is_exact: bool = False) -> Mapping[Key, Row]:
-        """The current rows. The returned mapping never changes; a later call may return a new mapping.
+        """The current rows. The returned mapping never changes, but a later call may return a new mapping.
 
         In an object store, the rows may be as old as :class:`~rw_sql.metastore.commit_log.Looks` permits, unless
         ``is_exact`` is true.
@@ -88,7 +89,7 @@ class KeyedTable:
                     return chosen
 
     def _append(self, present: Mapping[Key, Row], chosen: Sequence[Row]) -> bool:
-        """Commits the rows if the table has not changed since they were chosen."""
+        """Commits the rows if the table has not changed since these rows were chosen."""
         with self._table.lock:  # In an object store, a poll by another thread advances the handle too.
             before = self._version
             self._table.advance(before)
@@ -122,7 +123,8 @@ class KeyedTable:
         return all(present.get(self._key(row)) == row for row in stored)
 
     def tidy(self) -> None:
-        """Folds the table even if only one row is replaced, and removes the files that the previous call replaced.
+        """Folds the table even if only one row has been replaced, and removes the files that the previous call
+        replaced.
 
         After two calls, the disk therefore contains no row that was replaced before the first call. Does nothing if
         nothing was written since the previous call.
@@ -149,7 +151,7 @@ class KeyedTable:
     def _tend(self) -> None:
         """Runs upkeep on another thread.
 
-        In an object store, upkeep takes hundreds of requests, for which a writer should not wait.
+        In an object store, upkeep takes hundreds of requests, and a writer should not wait for them.
         """
         if self._table.is_local:
             self._table.upkeep(replace=self._folded)
@@ -172,7 +174,7 @@ class KeyedTable:
 
     def _folded(self, table: StoredTable, *, is_forced: bool = False) -> pa.Table | None:
         """The rows to keep when the table is folded; None if folding would remove too few rows. ``table`` is a handle
-        on this table for reading. With ``is_forced``, folds even if that removes only one row."""
+        on this table for reading. If ``is_forced`` is true, the table is folded even if this removes only one row."""
         with self._lock:
             present = list(self._rows.values())
         # Cached rows need not be read; in an object store, reading costs three requests per file.

@@ -24,7 +24,7 @@ def catalog_folder(warehouse: str) -> str:
 
 
 def absolute_path(path: str | Path) -> Path:
-    """Converts a local path to an absolute one, without ``~`` and symbolic links.
+    """Converts a local path to an absolute path without ``~`` and symbolic links.
 
     Raises SqlError FILE_UNREADABLE if the path is relative and the current folder was deleted, or if the path begins
     with ``~`` and the user has no home folder.
@@ -76,7 +76,8 @@ def require_current_folder() -> None:
 
 def require_fit(location: str) -> None:
     """Raises SqlError INVALID_PARAMETER for an absolute path or an object store's URI that Delta and Spark would
-    resolve to different places. The catalog and the jobs' files would then not be in one warehouse."""
+    resolve to different places. With such a path or URI, the catalog and the jobs' files would not be in the same
+    warehouse."""
     is_uri = "://" in location
     unfit = unfit_part(location) if is_uri else unfit_local_part(location)
     if unfit is not None:

@@ -1,4 +1,5 @@
-"""Rows of the log of operations: makes the row of an outcome, and reads operations and their outcomes from rows."""
+"""Handles rows of the log of operations. The module makes the row of an outcome, and reads operations and their
+outcomes from rows."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def outcome_row(epoch: int, outcome: str, duration_ms: int | None) -> dict[str, 
 
 
 def operation_rows(rows: pa.Table, after: int) -> list[tuple[int, str, str]]:
-    """The (epoch, actor, changes) of each operation after the epoch ``after``, sorted by epoch."""
+    """Returns a triple (epoch, actor, changes) for each operation after the epoch ``after``, sorted by epoch."""
     chosen = rows.filter(pc.and_(pc.equal(rows["entry"], "operation"), pc.greater(rows["epoch"], after)))
     chosen = chosen.sort_by("epoch")
     columns = (chosen[name].to_pylist() for name in ("epoch", "actor", "changes"))
@@ -33,7 +34,7 @@ def operation_rows(rows: pa.Table, after: int) -> list[tuple[int, str, str]]:
 
 
 def operation_record(row: dict[str, Any], outcome: dict[str, Any] | None) -> OperationRecord:
-    """Makes an operation from its row, with its outcome if one is recorded."""
+    """Makes an operation from its row, with its outcome if an outcome is recorded."""
     return OperationRecord(
         epoch=row["epoch"],
         kind=row["kind"],

@@ -1,4 +1,5 @@
-"""Migrates a warehouse's metastore to the newest catalog version. Any number of processes may do this at once."""
+"""Migrates a warehouse's metastore to the newest catalog version. Any number of processes may migrate the metastore at
+the same time."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def require_format(directory: str, catalog: Catalog, *, accepts_older: bool = Fa
     """Checks that the warehouse has the catalog's newest format. Writes nothing.
 
     Raises SqlError METASTORE_IS_NEWER if the warehouse has a newer format, and NOT_SUPPORTED if the warehouse must be
-    migrated first. With ``accepts_older``, a warehouse that must be migrated passes the check.
+    migrated first. If ``accepts_older`` is true, a warehouse that must be migrated passes the check.
     """
     seen = StoredTable(join(directory, "migrations")).transaction(_APPLIED)
     if seen > catalog.number:

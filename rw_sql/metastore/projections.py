@@ -99,7 +99,7 @@ def _sorted_columns(table: pa.Table, *names: str) -> list[list[Any]]:
 
 
 def newest_rows(table: pa.Table, keys: Sequence[str], order: str) -> pa.Table:
-    """For each key, the row with the greatest value in the column ``order``."""
+    """Returns, for each key, the row with the greatest value in the column ``order``."""
     table = table.sort_by(order)
     last = {key: at for at, key in enumerate(zip(*(table.column(name).to_pylist() for name in keys), strict=True))}
     return table.take(pa.array(sorted(last.values()), pa.int64()))

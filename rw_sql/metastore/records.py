@@ -66,7 +66,7 @@ KEYED = "keyed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """How a view's table is kept up to date. This is chosen when the view is created; ``reason`` explains the choice.
+    """How a view's table is kept up to date. It is chosen when the view is created; ``reason`` explains the choice.
 
     With an empty ``strategy``, a view without keys appends the rows of its query; a view with keys replaces rows with
     the same key. ``query`` is the job's query if it differs from the view's query. The job's query also returns the
@@ -161,8 +161,8 @@ class TableRecord(MaterializedViewRecord):
     The job of a table works like the job of a view.
 
     ``definition`` is the canonical CREATE TABLE statement. ``source_id`` is the id of the associated source, which has
-    the same name and cannot be dropped without the table; None after DROP CONNECTOR. ``inputs`` is that source, or
-    empty; ``query`` computes the table's columns from a row of the source. ``primary_key`` are the columns that
+    the same name and cannot be dropped without the table; None after DROP CONNECTOR. ``inputs`` contains that source,
+    or is empty; ``query`` computes the table's columns from a row of the source. ``primary_key`` are the columns that
     identify a row; ``keys`` are the same columns if rows are replaced, and empty if rows are only appended.
     ``conflict`` is OVERWRITE, IGNORE or IF_NOT_NULL. An inserted row is ignored if its values of ``version_columns``
     are older than the values of the existing row with the same key. ``added_columns`` are pairs (name, id). Objects

@@ -1,4 +1,4 @@
-"""Records of refreshable tables: their state and the progress of a refresh."""
+"""Defines records of refreshable tables. They contain a table's state and the progress of a refresh."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ differing rows are being merged, before the staging table is dropped.
 class RefreshRecord:
     """The refresh state of a table. Only refreshable tables have such a record.
 
-    ``refresh`` counts the refreshes started so far; ``interval_s`` is the interval of automatic refreshes.
-    ``triggered_ms`` is the start of the last refresh, ``succeeded_ms`` the end of the last successful refresh, and
-    ``failure`` the error of the last refresh. While the state is FINISHING, ``chunks`` chunks with ``rows`` rows in
-    total are merged. Each chunk is a batch of the table's job; the batch of the first chunk has the number
-    ``first_batch``.
+    ``refresh`` is the number of refreshes that have started so far. ``interval_s`` is the interval of automatic
+    refreshes. ``triggered_ms`` is the start of the last refresh, ``succeeded_ms`` is the end of the last successful
+    refresh, and ``failure`` is the error of the last refresh. While the state is FINISHING, ``chunks`` chunks with
+    ``rows`` rows in total are merged. Each chunk is a batch of the table's job. The batch of the first chunk has the
+    number ``first_batch``.
     """
 
     id: int
@@ -40,10 +40,10 @@ class RefreshRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshChunk:
-    """Progress of one chunk of a refresh. The chunk number -1 stands for the loading phase before the merge.
+    """Progress of one chunk of a refresh. The chunk number -1 denotes the loading phase before the merge.
 
-    ``position`` is the last key of the chunk, as JSON; ``rows`` is the number of rows that differ between the upstream
-    and the table. ``epoch`` is the catalog's epoch at the merge, ``run`` the run of the table's job.
+    ``position`` is the last key of the chunk, as JSON. ``rows`` is the number of rows that differ between the upstream
+    and the table. ``epoch`` is the catalog's epoch at the merge, and ``run`` is the run of the table's job.
     """
 
     table_id: int

@@ -1,4 +1,5 @@
-"""The requests of sessions without a JVM: statements that a session passes to the owner, and their answers."""
+"""Stores the requests of sessions without a JVM. A request is a statement that a session passes to the owner. Its
+answer is stored too."""
 
 from __future__ import annotations
 
@@ -28,10 +29,10 @@ class RequestStore:
         self._table = table
 
     def add(self, request: Request) -> None:
-        """Adds a request, unless it is stored already.
+        """Adds a request, unless the request is already stored.
 
-        A session whose commit got no response calls this method again; the owner may have taken the stored request
-        meanwhile.
+        If a session's commit got no response, the session calls this method again. In the meantime, the owner may have
+        taken the stored request.
         """
         row = msgspec.to_builtins(request)
         self._table().write(lambda present: [] if (request.request,) in present else [row])
@@ -48,10 +49,11 @@ class RequestStore:
         return tuple(msgspec.convert(row, Request) for row in sorted(found, key=lambda row: row["seq"]))
 
     def change(self, request: Request, later: Request) -> bool:
-        """Replaces ``request`` with ``later``; returns False if the stored request has another state than ``request``.
+        """Replaces ``request`` with ``later``. Returns False if the state of the stored request differs from
+        ``request``.
 
-        The text of a statement is not stored for long: a request that is done or withdrawn has no ``body``, and
-        :meth:`tidy` removes its earlier rows, which contain the text.
+        The text of a statement is not stored for long. A request that is done or withdrawn has no ``body``, and
+        :meth:`tidy` removes the request's earlier rows, which contain the text.
         """
         row = msgspec.to_builtins(later)
         if later.state in (DONE, WITHDRAWN):
@@ -68,8 +70,8 @@ class RequestStore:
         """Removes replaced rows of requests from the table. The next call deletes the files that still contain these
         rows.
 
-        Does nothing while a request has no answer yet: the call would write the request's text to a new file, which
-        would stay in the store if another process committed first.
+        Does nothing while a request has no answer yet. Otherwise, the call would write the request's text to a new
+        file, and this file would remain in the store if another process committed first.
         """
         if not any(row["state"] in (ASKED, TAKEN) for row in self._table().rows().values()):
             self._table().tidy()

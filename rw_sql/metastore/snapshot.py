@@ -1,8 +1,8 @@
-"""The catalog at one epoch, and the effect of an operation on it.
+"""Represents the catalog at one epoch, and the effect of an operation on the catalog.
 
-A snapshot is immutable. Applying an operation copies the dictionaries that the operation modifies and shares the
-others. Copying 10,000 entries takes a tenth of a millisecond, which is less than changing a persistent tree takes in
-pure Python.
+A snapshot is immutable. Applying an operation copies the dictionaries that the operation modifies, and shares the other
+dictionaries. Copying 10,000 entries takes a tenth of a millisecond. In pure Python, changing a persistent tree would
+take longer.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _NO_STATES: Mapping[str, StoredState] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """The changes that one operation makes to the catalog: the new value of each changed key; None for a removed
-    key."""
+    """The changes that one operation makes to the catalog. They are the new value of each changed key, or None for a
+    removed key."""
 
     epoch: int
     actor: str
@@ -160,14 +160,14 @@ class Snapshot:
 
     @property
     def kept(self) -> tuple[MaterializedViewRecord, ...]:
-        """All objects whose jobs maintain a table of rows: tables, then views.
+        """All objects whose jobs maintain a table of rows. Tables come first, followed by views.
 
         Sources, which have logs, are not included.
         """
         return (*self.all("table"), *self.all("materialized_view"))
 
     def table_of(self, source_id: int) -> TableRecord | None:
-        """The table that belongs to a source, if any."""
+        """The table whose source is this source; None if the source has no table."""
         source = self.records.get(source_id)
         table = None if source is None else self.find("table", source.name)
         return table if table is not None and table.source_id == source_id else None
@@ -202,7 +202,7 @@ class Snapshot:
         return self.assigned.get(fragment, _NO_SPLITS)
 
     def states(self, fragment: str) -> Mapping[str, StoredState]:
-        """The positions that statements set for a fragment's splits, whether assigned or not."""
+        """The positions that statements have set for a fragment's splits. The splits may be assigned or not."""
         return self.stored.get(fragment, _NO_STATES)
 
     def object_epoch(self, id: int) -> int:
@@ -228,10 +228,11 @@ def projection_of(change: Change) -> Projection:
 
 
 def effect_of(snapshot: Snapshot, epoch: int, actor: str, changes: Iterable[Change]) -> Effect:
-    """The effect on the snapshot if the operation with the given epoch makes these changes.
+    """Returns the effect on the snapshot of an operation with the given epoch that makes these changes.
 
-    Assigning an assigned split, unassigning an unassigned one and forgetting a missing state have no effect. Raises
-    ValueError if a change drops a missing object, changes an object's kind, or reuses the name of another object.
+    It has no effect to assign an assigned split, to unassign a split that is not assigned, or to forget a state that
+    does not exist. Raises ValueError if a change drops a missing object, changes an object's kind, or reuses the name
+    of another object.
     """
     objects: dict[int, ObjectRecord | None] = {}
     splits: dict[str, dict[str, AssignedSplit | None]] = {}
@@ -324,7 +325,7 @@ def _epoch(split: AssignedSplit | None) -> int | None:
 
 
 def fold(snapshot: Snapshot, effect: Effect) -> Snapshot:
-    """The snapshot after the effect."""
+    """The snapshot that results from the effect."""
     folding = Folding(snapshot)
     folding.put_objects(effect.epoch, effect.objects)
     for fragment, splits in effect.splits.items():
@@ -335,7 +336,8 @@ def fold(snapshot: Snapshot, effect: Effect) -> Snapshot:
 
 
 class Folding:
-    """Builds a snapshot from another snapshot: copies each dictionary at its first write, then modifies the copy."""
+    """Builds a snapshot from another snapshot. At the first write to a dictionary, the dictionary is copied, and the
+    copy is modified."""
 
     def __init__(self, base: Snapshot) -> None:
         self._base = base
@@ -355,7 +357,7 @@ class Folding:
     def put_objects(self, epoch: int, objects: Mapping[int, ObjectRecord | None]) -> None:
         """Stores objects.
 
-        All old names are freed before new names are registered, so that two objects may swap names.
+        All old names are freed before new names are registered, so that two objects can exchange their names.
         """
         if not objects:
             return

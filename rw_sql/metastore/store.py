@@ -3,7 +3,7 @@
 A statement is committed when its row is appended to ``operations`` with compare-and-set. ``objects``,
 ``fragment_splits`` and ``source_state`` are projections of that log. Each append to a projection records, as a Delta
 app transaction, the epoch up to which the projection is complete. Therefore any process may extend a projection, each
-part is written only once, and readers apply only the operations after that epoch.
+part of a projection is written only once, and readers apply only the operations after that epoch.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Metastore:
 
         Completes projections that a crashed process left incomplete. For a URI, the object store's options come from
         the environment. With ``only_reads``, nothing is written, and SqlError NOT_SUPPORTED is raised if the warehouse
-        must be migrated first; with ``accepts_older`` too, its catalog can be read. Raises SqlError METASTORE_IS_NEWER
+        must be migrated first; with ``accepts_older`` too, the catalog can be read. Raises SqlError METASTORE_IS_NEWER
         if a newer version of rw_sql wrote the warehouse, and INVALID_PARAMETER for a path that Delta cannot address.
         """
         catalog = catalog or load_catalog()
@@ -156,7 +156,7 @@ class Metastore:
         """Atomically commits an operation, which was planned on the snapshot ``based_on``, as the next epoch.
 
         ``on_append`` is called right after the commit and must not block. Another thread updates the projections: at
-        once if a caller waits for the update, otherwise after a short time, in which further operations may be
+        once if a caller waits for the update, and otherwise after a short time in which further operations may be
         committed. Raises ConcurrentCommit if another operation came first, and ValueError if the changes do not fit the
         snapshot. Writes of outcomes and upkeep do not cause conflicts.
         """
@@ -420,8 +420,8 @@ class Metastore:
 
     @contextmanager
     def _unread_if_interrupted(self) -> Iterator[None]:
-        """A context manager. If its block is interrupted or fails, the rows that the block has marked as read are read
-        again."""
+        """A context manager. If the code inside is interrupted or fails, the rows that this code has marked as read are
+        read again."""
         try:
             yield
         except ConcurrentCommit:  # Nothing was read or written.
@@ -487,7 +487,7 @@ class Metastore:
     def _upkeep(self) -> None:
         """Runs upkeep of the log.
 
-        Also advances the recorded epoch of projections without changes, so that opening the catalog stays fast.
+        Also advances the recorded epoch of projections that have no changes, so that the catalog can be opened quickly.
         """
         # Upkeep uses a separate handle, so that commits do not wait for upkeep.
         StoredTable(self._operations.uri, failed_writes=self.failed_writes).upkeep()

@@ -1,4 +1,5 @@
-"""A Delta table of the metastore: appends with compare-and-set, incremental reads, and upkeep by the writers."""
+"""Implements a Delta table of the metastore, with compare-and-set appends, incremental reads, and upkeep by the
+writers."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ _WRITER = WriterProperties(compression="ZSTD", compression_level=1)
 
 
 class CommitConflict(Exception):  # noqa: N818 - not an error: the caller retries
-    """The table has a newer version than the version on which the commit was based. The commit wrote nothing."""
+    """Raised if the table has a newer version than the version on which a commit was based. The commit has written
+    nothing."""
 
 
 def join(directory: str, name: str) -> str:
@@ -59,9 +61,9 @@ def join(directory: str, name: str) -> str:
 def is_table(uri: str) -> bool:
     """True if there is a Delta table at the path or URI ``uri``.
 
-    ``DeltaTable.is_deltatable`` blocks all threads of the process until the store responds or, after three minutes, its
-    client gives up. Opening the table does not block other threads. On a local path, opening the table would take
-    longer than ``is_deltatable``.
+    ``DeltaTable.is_deltatable`` blocks all threads of the process until the store responds. If the store does not
+    respond, the store's client gives up after three minutes. Opening the table does not block other threads. On a local
+    path, opening the table would take longer than ``is_deltatable``.
     """
     if "://" not in uri:
         return DeltaTable.is_deltatable(uri)
@@ -75,7 +77,8 @@ def is_table(uri: str) -> bool:
 def create_table(
     uri: str, schema: Schema, properties: Mapping[str, str | None], partition_by: Sequence[str] = ()
 ) -> None:
-    """Creates the table if it does not exist; other threads and processes may create it at the same time."""
+    """Creates the table if the table does not exist. Other threads and processes may create the table at the same
+    time."""
     if is_table(uri):
         return
     try:
@@ -99,7 +102,7 @@ class NewRows:
     """Rows of the table at the version ``version``.
 
     If ``is_whole`` is true, ``rows`` are all rows of the table. Otherwise, ``rows`` are the rows that were added since
-    the last read, possibly with repetitions.
+    the last read. Some of these rows may be repeated.
     """
 
     rows: pa.Table
@@ -110,8 +113,9 @@ class NewRows:
 class StoredTable:
     """A handle on one version of a table. Thread-safe.
 
-    Reads and writes use the handle's version; :meth:`refresh` advances it. Tables that are written together get
-    different values of ``upkeep_offset``, a number of versions, so that their upkeep is due after different commits.
+    Reads and writes use the handle's version. :meth:`refresh` advances this version. Tables that are written together
+    get different values of ``upkeep_offset``, a number of versions, so that their upkeep is due after different
+    commits.
     """
 
     def __init__(
@@ -195,8 +199,9 @@ class StoredTable:
     def append(self, rows: pa.Table, *, transaction: tuple[str, int] | None = None, overwrite: bool = False) -> None:
         """Commits rows as the version after the handle's version, and advances the handle.
 
-        Raises CommitConflict if that version exists. ``overwrite`` replaces all rows of the handle's version.
-        :meth:`read_new` does not return rows appended by this method, unless there are other new rows too.
+        Raises CommitConflict if that version exists. If ``overwrite`` is true, the new rows replace all rows of the
+        handle's version. :meth:`read_new` does not return rows appended by this method, unless there are other new rows
+        too.
         """
         with self.lock:
             before = self.version
@@ -238,10 +243,11 @@ class StoredTable:
                 self._read_version = before + 1
 
     def read_new(self, columns: list[str] | None = None, *, above: tuple[str, int] | None = None) -> NewRows:
-        """The rows added since the last call, up to the newest version. ``above`` is as in :meth:`read`.
+        """Returns the rows that were added since the last call, up to the newest version. ``above`` has the same
+        meaning as in :meth:`read`.
 
-        If no file was removed, reads only the new commits and files, which takes half a millisecond on a local path,
-        and does not advance the handle.
+        If no file was removed, the method reads only the new commits and files, and does not advance the handle. On a
+        local path, this takes half a millisecond.
         """
         with self.lock:
             for _ in range(_MOST_TRIES):
@@ -277,9 +283,9 @@ class StoredTable:
     ) -> pa.Table:
         """The rows at the handle's version.
 
-        ``above`` (column, value) skips files that contain no larger value according to their statistics. With ``among``
-        (column, values), the result has only the rows with one of these values, and the other rows are not in memory at
-        the same time.
+        If ``above`` (column, value) is given, files are skipped that contain no larger value according to their
+        statistics. If ``among`` (column, values) is given, the result has only the rows with one of these values, and
+        the other rows are not in memory at the same time.
         """
         with self.lock:
             for _ in range(_MOST_TRIES):
@@ -328,11 +334,11 @@ class StoredTable:
     ) -> None:
         """Removes replaced files, compacts or folds the other files, writes a checkpoint, and cleans the log.
 
-        ``fold`` receives all rows and returns the rows to keep, or None to skip folding. A caller that has cached the
-        rows passes ``replace`` and not ``fold``. The function ``replace`` receives a handle on the table and also
-        returns the rows to keep or None. If another process commits first, the next run does the remaining work. Files
-        that one run replaces are removed by the next run, so that readers of an older version have time to finish.
-        Files of failed commits are removed after a day.
+        The function ``fold`` receives all rows and returns the rows to keep, or None to skip folding. A caller that has
+        cached the rows passes ``replace`` instead of ``fold``. The function ``replace`` receives a handle on the table,
+        and also returns the rows to keep or None. If another process commits first, the next run does the remaining
+        work. Files that one run replaces are removed by the next run, so that readers of an older version have time to
+        finish. Files of failed commits are removed after a day.
         """
         with self.lock:
             version = self._handle.version()
@@ -368,10 +374,10 @@ class StoredTable:
         self._transactions.clear()
 
     def _added(self, since: int, until: int) -> set[str] | None:
-        """The files that the commits in ``(since, until]`` added, if these commits removed no files.
+        """Returns the files that the commits in ``(since, until]`` added, if these commits removed no files.
 
-        None if a commit removed files, if the content of a commit is not available, or if there are too many commits;
-        the caller must then use the handle.
+        Returns None if a commit removed files, if the content of a commit is not available, or if there are too many
+        commits. In these cases, the caller must use the handle.
         """
         if since < 0 or until - since > UPKEEP_EVERY:
             return None
@@ -420,7 +426,7 @@ class StoredTable:
     def _opened(self, name: str) -> pa.NativeFile | pa.BufferReader:
         """One of the table's files, open for reading.
 
-        In an object store, fsspec fetches the file with one request. delta-rs's own file system needs three requests,
+        In an object store, fsspec fetches the file with one request. The file system of delta-rs needs three requests,
         and blocks all threads of the process while it waits for the store.
         """
         if self.is_local:

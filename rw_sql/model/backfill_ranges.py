@@ -1,10 +1,10 @@
-"""The backfill of a view's input: the range of older upstream records that the view reads. The commit that created the
-view fixed this range.
+"""Describes the backfill of a view's input, which is the range of older upstream records that the view reads. The
+commit that created the view has fixed this range.
 
 From each source, a view sees the *history* and the *live* rows. The history is every offset in ``[start, end)`` of each
 split, exactly once. The live rows are all rows that are added to the source's log after version ``log_version``.
-``end`` is the position that a split had reached at that version, so the live rows continue where the history ends. The
-view's content therefore does not depend on moves of the source, whether before or during the backfill.
+``end`` is the position that a split had reached at that version, so the live rows continue where the history ends.
+Therefore, the view's content does not depend on whether the source is moved before or during the backfill.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class SplitHistory:
     If ``start`` is after the reader's position, ``end`` equals ``start``, and rows with offsets below ``start`` are not
     live. ``since`` is the epoch of the statement that set the split's position. Rows of a run that continued from an
     older position are never live. If ``is_guarded`` is true, the rows of a run that continued from the position set at
-    ``since`` are live only if their offset is at least ``start``. ``term`` is the term of the position ``end``, as in
-    :class:`~rw_sql.connectors.base.SplitState`.
+    ``since`` are live only if their offset is at least ``start``. ``term`` is the term of the position ``end`` (see
+    :class:`~rw_sql.connectors.base.SplitState`).
     """
 
     split: str
@@ -157,7 +157,7 @@ def _group(key: tuple[Any, ...], members: list[SplitHistory]) -> dict[str, Any]:
 def _closed(numbers: Sequence[int | str]) -> list[int | str | list[int]]:
     """Encodes ascending numbers. A sequence of consecutive numbers becomes [first, last].
 
-    Strings, which stand for names without a number, are returned unchanged.
+    Strings denote names without a number, and are returned unchanged.
     """
     found: list[int | str | list[int]] = []
     for number in numbers:
@@ -206,9 +206,9 @@ def _spread(values: Iterable[int | list[int]]) -> list[int]:
 class BackfillChunk:
     """A part of a history: offsets ``[start, end)`` of a split.
 
-    ``runs`` are the first and the last run that wrote these offsets to the log; the offsets are then read from the log.
-    If ``runs`` is empty, the offsets are read from the upstream, and ``term`` is a term (Kafka: leader epoch) in which
-    the upstream had the records of the history at these offsets; None if unknown.
+    ``runs`` are the first and the last run that wrote these offsets to the log. In this case, the offsets are read from
+    the log. If ``runs`` is empty, the offsets are read from the upstream, and ``term`` is a term (Kafka: leader epoch)
+    in which the upstream had the records of the history at these offsets; None if this term is unknown.
     """
 
     split: str
@@ -237,11 +237,11 @@ def plan_portions(
 ) -> HistoryPlan:
     """The chunks of a history that are not ``done``.
 
-    Offsets are read from the log if it contains them, otherwise from the upstream. The log may contain several rows for
-    an offset. In this case, the backfill reads the newest of the rows that the log contained when the view was created.
-    Earlier rows are not read, because the upstream may have lost their records. Later rows are live. Offsets in
-    ``replaced`` are not read (:func:`reread_ranges`). If some rows of the log have been deleted, ``readings`` are all
-    pieces that the log has ever had.
+    An offset is read from the log if the log contains the offset, and otherwise from the upstream. The log may contain
+    several rows for an offset. In this case, the backfill reads the newest of the rows that the log contained when the
+    view was created. Earlier rows are not read, because the upstream may have lost their records. Later rows are live.
+    Offsets in ``replaced`` are not read (see :func:`reread_ranges`). If some rows of the log have been deleted,
+    ``readings`` are all pieces that the log has ever had.
     """
     from_log: list[BackfillChunk] = []
     from_upstream: list[BackfillChunk] = []
@@ -273,9 +273,9 @@ def reread_ranges(
     view was created.
 
     The new rows are live. If the upstream has lost the records of the history at these offsets, the new rows replace
-    these records. Otherwise, the new rows repeat these records, as the preview of the statement that moved the source
-    back has shown. Each range has the ``term`` in which the upstream had the records of the history. Ranges may
-    overlap.
+    these records. Otherwise, the new rows repeat these records. The preview of the statement that moved the source back
+    has shown this repetition. Each range has the ``term`` in which the upstream had the records of the history. Ranges
+    may overlap.
     """
     found: list[BackfillChunk] = []
     for split in history.splits:

@@ -1,6 +1,6 @@
 """Converts a catalog record back to its statement.
 
-The definition text is authoritative; all other fields are derived from it.
+The text of the definition is authoritative, and all other fields are derived from this text.
 """
 
 from __future__ import annotations
@@ -202,7 +202,8 @@ def secret_options(definition: str) -> Mapping[str, str]:
 
 
 def option_text(value: OptionValue) -> str:
-    """An option's value as the catalog stores it: literals as plain text, references as ``SECRET name``."""
+    """Returns an option's value in the form that the catalog stores: literals as plain text, and references as ``SECRET
+    name``."""
     match value:
         case TextValue(text=text) | NumberValue(text=text) | WordValue(text=text):
             return text
@@ -213,8 +214,8 @@ def option_text(value: OptionValue) -> str:
 
 
 def listed_options(statement: CreateSource | CreateSink) -> tuple[tuple[str, str], ...]:
-    """The WITH list of a source or sink as the ``rw_catalog`` views show it: without ``connector``, and with the names
-    of secrets instead of their values."""
+    """Returns the WITH list of a source or sink in the form that the ``rw_catalog`` views show: without ``connector``,
+    and with the names of secrets instead of their values."""
     return tuple(
         (option.key, option_text(option.value))
         for option in statement.options
@@ -231,7 +232,8 @@ def connector_of(statement: CreateSource | CreateSink | CreateTable) -> str | No
 
 
 def include_name(connector_name: str, column: IncludeColumn) -> str:
-    """The name of an INCLUDE column: its alias, or RisingWave's ``_rw_<connector>_<kind>[_<inner>[_<type>]]``."""
+    """The name of an INCLUDE column, which is its alias or RisingWave's
+    ``_rw_<connector>_<kind>[_<inner>[_<type>]]``."""
     inner_type = canonical_type(column.inner_type) if column.inner_type else None
     return column.alias or connector(connector_name).spec.include_name(column.kind, column.inner, inner_type)
 
@@ -253,7 +255,7 @@ def source_columns(statement: CreateSource) -> tuple[tuple[str, str], ...]:
 
 
 def source_watermark(statement: CreateSource | CreateTable) -> tuple[str, str] | None:
-    """The watermark of a source or table for Spark: the column and its delay."""
+    """The watermark of a source or table for Spark, with the column and the delay."""
     for watermark in statement.watermarks:
         return watermark.column, watermark_delay(watermark)
     return None
@@ -275,7 +277,8 @@ def is_cdc(statement: CreateSource) -> bool:
 def has_changes(statement: CreateSource | CreateTable) -> bool:
     """True if the records describe changes to rows, not only new rows.
 
-    True for the tables of a change data capture source, False for the source, whose rows are the change records.
+    The result is True for the tables of a change data capture source. It is False for the source itself, because the
+    source's rows are the change records.
     """
     if isinstance(statement, CreateTable) and statement.cdc_table is not None:
         return True
@@ -299,7 +302,7 @@ def source_of_table(table: CreateTable) -> CreateSource:
     """The definition of a table's source. This definition determines where the records come from and how they become
     rows.
 
-    For a change format, the source also has the table's primary key, because decoding needs it.
+    For a change format, the source also has the table's primary key, because decoding needs this key.
     """
     fields = {column.name: field_of(column) for column in table.columns}
     key = tuple(fields.get(name, name) for name in primary_key(table)) if has_changes(table) else ()
@@ -326,7 +329,7 @@ def with_source(table: CreateTable, source: CreateSource) -> CreateTable:
 
 
 def primary_key(statement: CreateSource | CreateTable) -> tuple[str, ...]:
-    """The columns that identify a row; empty without a primary key."""
+    """The columns that identify a row; empty if there is no primary key."""
     for constraint in statement.constraints:
         if constraint.kind == "PRIMARY KEY":
             return constraint.columns

@@ -1,4 +1,4 @@
-"""The ids of jobs and fragments, such as ``mv-9`` and ``ingest-7``, and the object to which an id belongs."""
+"""Makes and parses the ids of jobs and fragments, such as ``mv-9`` and ``ingest-7``."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def sink_job(sink_id: int) -> str:
 
 
 def rebuild_job(rebuild: RebuildRecord) -> str:
-    """The job that rebuilds a view: ``mv-9.2`` builds the table of generation 2 of view 9."""
+    """The job that rebuilds a view. For example, ``mv-9.2`` builds the table of generation 2 of view 9."""
     return generation_job(rebuild.view_id, rebuild.generation)
 
 
 def generation_job(view_id: int, generation: int) -> str:
-    """The job of the rebuild that builds a view's table of this generation."""
+    """The job of the rebuild that builds a view's table with this generation."""
     return f"{view_job(view_id)}.{generation}"
 
 

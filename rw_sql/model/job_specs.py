@@ -66,10 +66,10 @@ if TYPE_CHECKING:
 class IngestSpec:
     """The shared reader of a source. The reader restarts if its spec changes.
 
-    ``definition`` has no properties. ``options`` are the sorted options that a reader uses, whether the source or its
-    connection sets them. ``since`` is the epoch of the last statement that changed the reader's splits or positions.
-    ``tables`` are the tables of a change data capture source. ``group`` is the resource group whose owner runs the job;
-    the source joined this group at the epoch ``group_since``.
+    ``definition`` is the source's definition without properties. ``options`` are the sorted options that a reader uses,
+    whether the source or its connection sets them. ``since`` is the epoch of the last statement that changed the
+    reader's splits or positions. ``tables`` are the tables of a change data capture source. ``group`` is the resource
+    group whose owner runs the job; the source joined this group at the epoch ``group_since``.
     """
 
     job: str
@@ -92,7 +92,8 @@ class IngestSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderSpec:
-    """A view's direct reader of a source that is not shared. The fields are as in :class:`IngestSpec`."""
+    """A view's direct reader of a source that is not shared. The fields have the same meaning as in
+    :class:`IngestSpec`."""
 
     fragment: str
     source_id: int
@@ -110,7 +111,7 @@ class KeyedRows:
     files.
 
     If records may omit unchanged values, ``paths`` maps each column that is read from a record's field to that field's
-    path. ``is_computed``: some columns are computed from others.
+    path. ``is_computed`` is True if some columns are computed from other columns.
     """
 
     primary_key: tuple[str, ...]
@@ -131,7 +132,7 @@ class ViewSpec:
     """The job of a table (``is_table``) or materialized view: its query, and the columns of its Delta table.
 
     ``readers`` are the view's direct readers of sources. ``keyed`` is None for a view and for a table without a primary
-    key. ``stored_names`` has a pair (column of the query, name in the files) for each column whose names differ.
+    key. ``stored_names`` has a pair (name in the query, name in the files) for each column whose two names differ.
     ``parallelism`` is the number of partitions of the query's state.
     """
 
@@ -183,9 +184,9 @@ class ViewSpec:
 class SinkSpec:
     """The job of a sink. ``identity`` is the sink's unique name in targets that record their writers.
 
-    ``replaces``: a later row of the sink's query replaces an earlier row with the same values in the key columns of
-    ``shape``. ``starts`` has a pair (input id, version after which the sink begins) for each input that the sink does
-    not read from the beginning.
+    ``replaces`` is True if a later row of the sink's query replaces an earlier row with the same values in the key
+    columns of ``shape``. ``starts`` has a pair (input id, version after which the sink begins) for each input that the
+    sink does not read from the beginning.
     """
 
     job: str
@@ -244,7 +245,7 @@ JobSpec = IngestSpec | ViewSpec | SinkSpec | RefreshSpec
 def named_splits(snapshot: Snapshot, source: SourceRecord, splits: Iterable[str]) -> tuple[str, ...]:
     """The splits of the objects (such as topics) that the source's current properties name.
 
-    Other splits are orphans.
+    Other splits of the source are orphans.
     """
     kind = connector(source.connector)
     topics = set(kind.named_topics(visible(source_options(snapshot, source))))
@@ -255,7 +256,7 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
     """The shared reader that a source should run now; None if nothing reads the source, or if the source is paused or
     has the rate 0.
 
-    Also None for a source that is not shared.
+    The result is also None if the source is not shared.
     """
     if not source.is_shared or not is_read(snapshot, source) or is_suspended(snapshot, source):
         return None
@@ -279,8 +280,8 @@ def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, 
     """The upstream tables of a change data capture source, sorted; empty for another source.
 
     If several tables read one upstream table, they share its snapshot. Among the tables with a snapshot, the lowest
-    rate limit and the smallest chunk size apply. The oldest table determines the key columns; their order comes from
-    the newest table with a snapshot and the same key columns.
+    rate limit and the smallest chunk size apply. The oldest table determines the key columns; the newest table with a
+    snapshot and the same key columns determines the order of these columns.
     """
     found: dict[str, CdcTableSpec] = {}
     for table in snapshot.users_of(source.id):

@@ -1,5 +1,5 @@
-"""The flow of data: the connections, sources, tables, views and sinks, and the objects that each of them reads or
-uses."""
+"""Determines the flow of data: the connections, sources, tables, views and sinks, and the objects that each of these
+objects reads or uses."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ KINDS = ("connection", "delta_table", "source", "table", "materialized_view", "s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """Objects in creation order, and edges as (id of the object that is read or used, id of the object that reads or
-    uses it)."""
+    """Objects in creation order, and edges. An edge is a pair (id of an object that is read or used, id of the object
+    that reads or uses it)."""
 
     objects: tuple[ObjectRecord, ...]
     edges: tuple[tuple[int, int], ...]
 
     def inputs_of(self) -> dict[int, tuple[int, ...]]:
-        """For each object, the objects that it reads or uses."""
+        """Maps each object to the objects that it reads or uses."""
         found: dict[int, tuple[int, ...]] = {record.id: () for record in self.objects}
         for read, reader in self.edges:
             found[reader] = (*found[reader], read)
         return found
 
     def readers_of(self) -> dict[int, tuple[int, ...]]:
-        """For each object, the objects that read or use it."""
+        """Maps each object to the objects that read or use it."""
         found: dict[int, tuple[int, ...]] = {record.id: () for record in self.objects}
         for read, reader in self.edges:
             found[read] = (*found[read], reader)
@@ -48,8 +48,8 @@ def find_in_lineage(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 
 def lineage_of(snapshot: Snapshot, of: int | None = None) -> Lineage:
-    """The lineage of all objects. With ``of``, the lineage contains only that object, its inputs and its dependents,
-    including indirect inputs and dependents."""
+    """The lineage of all objects. If ``of`` is given, the lineage contains only that object, its inputs and its
+    dependents, including indirect inputs and dependents."""
     known = {record.id: record for kind in KINDS for record in snapshot.all(kind)}
     edges = [
         (read, reader) for read in sorted(known) for reader in sorted(snapshot.readers.get(read, ())) if reader in known
@@ -76,8 +76,8 @@ def _reached(start: int, along: dict[int, list[int]]) -> set[int]:
 
 
 def in_reading_order(views: Sequence[MaterializedViewRecord]) -> tuple[MaterializedViewRecord, ...]:
-    """The views in an order in which each view comes after the views that it reads, directly or through other views.
-    Apart from that, the views keep their order.
+    """Returns the views in an order in which each view comes after the views that it reads, directly or through other
+    views. As far as this rule permits, the views keep their order.
 
     A view with a new query may read a view that was created later and has a higher id.
     """

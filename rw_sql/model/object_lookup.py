@@ -56,7 +56,8 @@ def spoken(kind: str) -> str:
 
 
 def object_name(name: Name) -> str:
-    """The name of an object in the catalog: its own name if the schema is ``public``, otherwise ``schema.name``.
+    """The name of an object in the catalog. This is the object's own name if the schema is ``public``, and otherwise
+    ``schema.name``.
 
     Raises SqlError for a name of more than two parts.
     """
@@ -213,9 +214,10 @@ def find_operation(records: Iterable[OperationRecord], number: int, span: Span |
 
 
 class OtherKindError(SqlError):
-    """A statement names the object ``other``, but accepts only objects of the kind ``wanted``.
+    """Raised if a statement names the object ``other`` but accepts only objects of the kind ``wanted``.
 
-    ``is_completed``: the hint suggests the matching statement for the other kind, if such a statement exists.
+    ``is_completed`` is true if the hint suggests the matching statement for the other kind, provided that such a
+    statement exists.
     """
 
     def __init__(self, wanted: str, other: ObjectRecord, *, hint: str, span: Span) -> None:
@@ -260,7 +262,7 @@ def undefined_object(snapshot: Snapshot, name: Name) -> SqlError:
 def undefined_relation(snapshot: Snapshot, name: Name, listing: str) -> SqlError:
     """The error for a name in FROM that is not a table, source or view.
 
-    ``listing`` is the end of the hint: the statement that lists the relations.
+    ``listing`` is the end of the hint, which is the statement that lists the relations.
     """
     if name.schema is not None and not is_schema(snapshot, name.schema):
         return undefined_schema(snapshot, name.schema, name.span)
@@ -307,7 +309,7 @@ def other_than_relation(snapshot: Snapshot, name: str, span: Span | None) -> Sql
 
 
 def connections_of(snapshot: Snapshot, kind: str) -> str:
-    """The hint for a statement that names a connection of the wrong type: lists the connections of the type
+    """The hint for a statement that names a connection of the wrong type. The hint lists the connections of the type
     ``kind``."""
     names = [record.name for record in snapshot.all("connection") if getattr(record, "connector", "") == kind]
     shown = (
@@ -365,9 +367,9 @@ def require_free_of_kind(snapshot: Snapshot, kind: str, name: Name) -> None:
 
 
 def require_free(snapshot: Snapshot, name: Name, *, renamed: str | None = None) -> None:
-    """Raises SqlError DUPLICATE_OBJECT if a table, source, view or sink has the name (upper and lower case are
-    ignored), and INVALID_DEFINITION if the name is not valid for a new object. If an existing object is renamed,
-    ``renamed`` is its present name in the catalog.
+    """Raises SqlError DUPLICATE_OBJECT if a table, source, view or sink has the name (which is not case-sensitive), and
+    INVALID_DEFINITION if the name is not valid for a new object. If an existing object is renamed, ``renamed`` is its
+    present name in the catalog.
     """
     require_schema(snapshot, name)
     taken = find_relation(snapshot, object_name(name)) or snapshot.find("sink", object_name(name))
@@ -377,8 +379,8 @@ def require_free(snapshot: Snapshot, name: Name, *, renamed: str | None = None) 
 
 
 def require_new_name(snapshot: Snapshot, name: Name, *, renamed: str | None = None) -> None:
-    """Like :func:`require_free`, but the caller already knows that no object has the name in exactly the same
-    spelling."""
+    """Does the same as :func:`require_free`, but the caller has already checked that no object has exactly the same
+    name."""
     _require_fit(name)
     suffix = next((end for end in (ERRORS, REJECTED) if name.last.lower().endswith(end)), None)
     if suffix is not None:
@@ -400,8 +402,8 @@ def require_new_name(snapshot: Snapshot, name: Name, *, renamed: str | None = No
 
 
 def _alike(snapshot: Snapshot, key: str, renamed: str | None) -> ObjectRecord | None:
-    """The object whose name equals ``key`` except for upper and lower case. ``renamed`` is the name of an object to
-    ignore."""
+    """Returns the object whose name differs from ``key`` only in upper and lower case. ``renamed`` is the name of an
+    object to ignore."""
     folded = key.lower()
     records = (record for kind in (*RELATION_KINDS, "sink") for record in snapshot.all(kind))
     return next((found for found in records if found.name.lower() == folded and found.name != renamed), None)
@@ -424,7 +426,7 @@ def _require_fit(name: Name) -> None:
 
 
 def _free(snapshot: Snapshot, name: Name) -> str:
-    """An unused name, made from the given name and a number."""
+    """Returns an unused name, which consists of the given name and a number."""
     key = name.key
     return next(
         other

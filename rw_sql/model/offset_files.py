@@ -8,8 +8,8 @@ The content determines the format:
 - ``rpk``: the lines ``TOPIC PARTITION OFFSET`` of ``rpk group seek --to-file``
 - ``spark``: ``{"orders": {"0": 1200}}`` as in ``startingOffsets`` and in a checkpoint; -2 is earliest, -1 latest
 
-Every offset refers to the next record to read. Facts that a format cannot express (a cluster, a topic's id) are
-unknown.
+Every offset refers to the next record to read. Facts that a format cannot express, such as a cluster or a topic's id,
+are unknown.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenOffset:
-    """The entry for one split in a file. ``state`` is a number, or a split state as JSON; None resets the split.
+    """The entry for one split in a file. ``state`` is a number, or a split state as JSON. If ``state`` is None, the
+    entry resets the split.
 
     If ``bound`` is ``earliest`` or ``latest``, the position is the beginning or the end of the split upstream, and
     ``state`` is None.
@@ -58,14 +59,14 @@ class WrittenOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsText:
-    """The content of a file: its format, and one entry per split in the order written."""
+    """The content of a file, with the format of the file, and one entry per split in the order written."""
 
     form: str
     entries: tuple[WrittenOffset, ...]
 
 
 def read_offsets(text: str, path: str) -> OffsetsText:
-    """Reads offsets in any of the formats; ``path`` is the file's name in messages.
+    """Reads offsets in any of the formats. ``path`` is the file's name in messages.
 
     Raises SqlError INVALID_OFFSETS_FILE, without a span, for an unknown format and for a duplicate split.
     """

@@ -1,5 +1,5 @@
-"""Calculations with offset ranges: the offsets that a source's log contains, and the offsets that a move repeats or
-skips. The functions have no side effects."""
+"""Calculates with offset ranges. The ranges are the offsets that a source's log contains, and the offsets that a move
+repeats or skips. The functions have no side effects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ReadIncarnation:
     """The offsets that were read from one incarnation of a split. ``reached`` is the offset that follows the last
     offset that was read.
 
-    ``cluster`` and ``incarnation`` identify the incarnation, as in a split state; None if unknown.
+    ``cluster`` and ``incarnation`` identify the incarnation, as in a split state. Each of them is None if unknown.
     """
 
     spans: Spans
@@ -58,9 +58,9 @@ class LogPiece:
 
     The runs ``first_run`` to ``last_run`` wrote the rows of the piece; each of these runs continued where the previous
     run ended. A new piece begins where a statement set the position. ``version`` is the version of the log that added
-    the first row of the piece (-1: unknown, because an earlier version of rw_sql wrote the file of ranges). ``epoch``
-    is the epoch at which the run that wrote this first row started. ``term`` is a term (Kafka: leader epoch) in which
-    the upstream had all records of the piece; None if unknown.
+    the first row of the piece. It is -1 if the version is unknown because an earlier version of rw_sql wrote the file
+    of ranges. ``epoch`` is the epoch at which the run that wrote this first row started. ``term`` is a term (Kafka:
+    leader epoch) in which the upstream had all records of the piece; None if unknown.
     """
 
     first_run: int
@@ -101,9 +101,9 @@ def reads_of(
 ) -> IncarnationReads | None:
     """The offsets that were read from the incarnation of a split with this identity; None if there are no such offsets.
 
-    ``lives`` are the incarnations of the split, as :func:`with_read` orders them. The same incarnation may occur in
-    ``lives`` several times, with and without its identity, because brokers may not report the identity at all times. If
-    ``cluster`` or ``incarnation`` is unknown, the value of the newest matching reading is used.
+    ``lives`` are the incarnations of the split, in the order that :func:`with_read` produces. The same incarnation may
+    occur in ``lives`` several times, with and without its identity, because brokers may not report the identity at all
+    times. If ``cluster`` or ``incarnation`` is unknown, the value of the newest matching reading is used.
     """
     for life in reversed(lives):
         if same_incarnation(life.cluster, life.incarnation, cluster, incarnation):
@@ -133,8 +133,8 @@ def reads_of(
 
 def _was_replaced(life: ReadIncarnation, later: ReadIncarnation, cluster: str | None) -> bool:
     """True if the reading ``life``, whose incarnation is unknown, cannot have read the newest incarnation in
-    ``cluster``. The reason is a reading after ``life``: the reading ``later`` read an incarnation that the newest
-    incarnation has replaced."""
+    ``cluster``. The reason is the reading ``later``, which came after ``life`` and has read an incarnation that the
+    newest incarnation has replaced."""
     return not life.incarnation and cluster is not None and life.cluster == later.cluster == cluster
 
 
@@ -152,7 +152,7 @@ def _union(parts: Iterable[Spans]) -> Spans:
 
 
 def with_piece(pieces: tuple[LogPiece, ...], read: LogPiece) -> tuple[LogPiece, ...]:
-    """Extends ``pieces``, which are in log order, with the range that the next commit has read."""
+    """Extends ``pieces`` with the range that the next commit has read. ``pieces`` are in log order."""
     if read.end <= read.start:
         return pieces
     if pieces and _continues(pieces[-1], read):

@@ -1,5 +1,5 @@
-"""The complete WITH list of a source or sink for planning: it includes the options of the connection, and contains
-references to secrets instead of their values."""
+"""Provides the complete WITH list of a source or sink for planning. This list includes the options of the connection,
+and contains references to secrets instead of their values."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _OWN = frozenset({"connector", "connection", "type", PAUSED_AT_BIRTH, GROUP_OPTI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretReference:
-    """A reference to a secret as the value of an option. ``is_file``: the option's value is the path of a file with the
-    secret's value.
+    """A reference to a secret as the value of an option. ``is_file`` is true if the option's value is the path of a
+    file with the secret's value.
 
-    ``epoch`` is the epoch of the secret's last change. After a change of the secret's value, a reference therefore
-    differs from the earlier references, which restarts the jobs that use the secret.
+    ``epoch`` is the epoch of the secret's last change. Therefore, after a change of the secret's value, a reference
+    differs from the earlier references, and the jobs that use the secret restart.
     """
 
     id: int
@@ -55,7 +55,7 @@ class SecretReference:
     is_file: bool = False
 
     def __str__(self) -> str:
-        """The reference as a statement contains it."""
+        """The reference in the form for a statement."""
         return f"SECRET {sql_name(self.name)}" + (" AS FILE" if self.is_file else "")
 
 
@@ -63,10 +63,10 @@ PlannedOptions = tuple[tuple[str, "str | SecretReference"], ...]
 
 
 def plan_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> PlannedOptions:
-    """The options of a source or sink: first the options of its connection, then its own options, then the options of
-    its schema registry.
+    """Returns the options of a source or sink: first the options of its connection, followed by its own options and by
+    the options of its schema registry.
 
-    Raises SqlError if the statement sets an option that its connection sets too.
+    Raises SqlError if the statement sets an option that the connection sets too.
     """
     return (*connector_options(snapshot, statement), *registry_options(snapshot, statement))
 
@@ -77,7 +77,7 @@ def connector_options(snapshot: Snapshot, statement: CreateSource | CreateSink) 
 
 
 def registry_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> PlannedOptions:
-    """The options of the client of a schema registry; empty without a registry."""
+    """The options of the client of a schema registry; empty if there is no registry."""
     if statement.format is None or not any(is_of_schema(option.key) for option in statement.format.options):
         return ()
     known = load_spec("schema_registry").options
@@ -128,15 +128,15 @@ def connection_options(snapshot: Snapshot, connection: ConnectionRecord) -> Plan
 
 
 def shared_definition(snapshot: Snapshot, options: Iterable[Option]) -> tuple[Option, ...]:
-    """The WITH list in the definition of the connection that ``options`` reference; empty without a connection. Raises
-    SqlError if this connection does not exist."""
+    """The WITH list in the definition of the connection that ``options`` reference; empty if they reference no
+    connection. Raises SqlError if this connection does not exist."""
     connection = connection_of(snapshot, options)
     return () if connection is None else connection_definition(connection.definition).options
 
 
 def names_in_connection(statement: CreateSource | CreateSink) -> Mapping[str, str]:
-    """The options whose name in a connection differs from their name in the source's connector: connection name →
-    source name."""
+    """Returns the options whose name in a connection differs from their name in the source's connector, as a map from
+    the name in a connection to the name in a source."""
     name = connector_of(statement)
     if not isinstance(statement, CreateSource) or name not in connector_names():
         return {}
@@ -177,7 +177,7 @@ def connection_of(snapshot: Snapshot, options: Iterable[Option]) -> ConnectionRe
 
 
 def uses_of(snapshot: Snapshot, statement: CreateSource | CreateSink) -> tuple[int, ...]:
-    """The ids of the connection and the secrets that a WITH list references, each once."""
+    """The ids of the connection and the secrets that a WITH list references. Each id occurs once."""
     listed = (statement.options, statement.format.options if statement.format is not None else ())
     connections = [connection_of(snapshot, options) for options in listed]
     secrets = [value.id for _, value in plan_options(snapshot, statement) if isinstance(value, SecretReference)]
@@ -187,8 +187,8 @@ def uses_of(snapshot: Snapshot, statement: CreateSource | CreateSink) -> tuple[i
 def check_options(
     kind: Connector | SinkConnector, options: Mapping[str, str], written: Sequence[Option], otherwise: Span
 ) -> None:
-    """Checks that the options belong to the connector and are consistent. Raises OptionError for the first wrong
-    option.
+    """Checks that the connector has these options and that the options are consistent. Raises OptionError for the first
+    wrong option.
 
     If that option is not in ``written`` because it comes from a connection, the error points at ``otherwise``.
     """
@@ -216,8 +216,8 @@ def effective_options(spec: ConnectorSpec, options: PlannedOptions) -> PlannedOp
     """The options that affect a job, sorted. The result is the same whether the source or its connection sets an
     option.
 
-    Options that the client ignores, and options of a connection that only repeat a default, are left out. A value with
-    several spellings has the spelling of the option's choices.
+    Options that the client ignores, and options of a connection that only repeat a default, are left out. If a value
+    has several spellings, the result has the spelling of the option's choices.
     """
     heeded = []
     for key, value in options:
@@ -233,7 +233,7 @@ def effective_options(spec: ConnectorSpec, options: PlannedOptions) -> PlannedOp
 
 
 def visible(options: PlannedOptions) -> dict[str, str]:
-    """The options with HIDDEN in place of secrets, so that they can be shown and checked without revealing the
+    """Returns the options with HIDDEN in place of secrets. These options can be shown and checked without revealing the
     secrets."""
     return {key: HIDDEN if isinstance(value, SecretReference) else value for key, value in options}
 
@@ -245,7 +245,7 @@ def selection(spec: ConnectorSpec, options: Mapping[str, str]) -> Mapping[str, f
 
 
 def shown(options: PlannedOptions) -> dict[str, str]:
-    """The options as a preview shows them: with the names of secrets in place of their values."""
+    """Returns the options in the form that a preview shows, with the names of secrets in place of their values."""
     return {key: str(value) for key, value in options}
 
 

@@ -1,4 +1,4 @@
-"""The parameters of ALTER SYSTEM SET and SET: their defaults and valid values."""
+"""Defines the parameters of ALTER SYSTEM SET and SET, with their defaults and valid values."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ MOST_PARALLELISM = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One parameter. ``read`` converts a value as written in a statement to its canonical text, or raises ValueError
-    with the rule that the value breaks."""
+    """One parameter. ``read`` is a function that converts a value from a statement to its canonical text, or raises
+    ValueError with the rule that the value breaks."""
 
     name: str
     default: str
@@ -71,7 +71,7 @@ _TIME = re.compile(r"([0-9]{1,15})\s*([a-z]*)", re.ASCII)
 
 
 def _milliseconds(text: str, default_unit: str | None = None) -> int | None:
-    """The milliseconds of a whole number with a unit; None for any other text. A number without a unit has
+    """Returns the milliseconds for a whole number with a unit; None for any other text. A number without a unit has
     ``default_unit``, if this is not None."""
     found = _TIME.fullmatch(text.strip().lower())
     unit = None if found is None else found[2] or default_unit
@@ -93,7 +93,7 @@ def _seconds(text: str) -> str:
 
 
 def _seconds_or_never(text: str) -> str:
-    """Like :func:`_seconds`; -1 means never."""
+    """Does the same as :func:`_seconds`. The value -1 means never."""
     if text.strip() == NO_LIMIT:
         return NO_LIMIT
     try:
@@ -144,7 +144,7 @@ _POINT_AGE = f"{7 * _UNITS['d']}ms"
 
 
 def _point_age(text: str) -> str:
-    """Like :func:`_period`, but also accepts ``default``, which stands for a period of seven days."""
+    """Does the same as :func:`_period`, but also accepts ``default``, which means a period of seven days."""
     return _POINT_AGE if text.strip().lower() == "default" else _period(text)
 
 
@@ -296,8 +296,8 @@ def period_text(milliseconds: int) -> str:
 
 
 def streaming_parallelism(snapshot: Snapshot) -> int:
-    """The default parallelism of a query that is created or rebuilt now: the number of partitions of its state (Spark's
-    shuffle partitions)."""
+    """The default parallelism of a query that is created or rebuilt now. The parallelism is the number of partitions of
+    the query's state (Spark's shuffle partitions)."""
     value = snapshot.parameter(STREAMING_PARALLELISM)
     return PARALLELISM if value is None else int(value)
 

@@ -29,5 +29,5 @@ def direct_inputs(snapshot: Snapshot, view: MaterializedViewRecord) -> tuple[Sou
 
 
 def is_view_paused(snapshot: Snapshot, view: MaterializedViewRecord) -> bool:
-    """True if a view's job must not run because a source that it reads directly is suspended."""
+    """True if a view's job must not run because a source that the view reads directly is suspended."""
     return any(is_suspended(snapshot, source) for source in direct_inputs(snapshot, view))

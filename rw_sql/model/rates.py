@@ -1,4 +1,4 @@
-"""The rate limit and batch interval of a source. A rate of 0 stops reading."""
+"""Reads the rate limit and the batch interval of a source. A source with the rate 0 does not read."""
 
 from __future__ import annotations
 

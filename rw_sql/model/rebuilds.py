@@ -1,4 +1,5 @@
-"""Rebuilds of views: the record of a view after its rebuild, and the time for which the old rows are kept."""
+"""Handles rebuilds of views. The module determines the record of a view after its rebuild, and the time for which the
+old rows are kept."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def kept_generation(view: MaterializedViewRecord) -> int:
 def serves_since_ms(view: MaterializedViewRecord, newest_first: Iterable[OperationRecord]) -> int | None:
     """The time at which the view's current table replaced the table of an earlier generation, in milliseconds since
     1970; None if ``newest_first`` contains no such operation. ``newest_first`` are the operations that replaced views
-    by their rebuilds, and the operations that undid others, latest first."""
+    by their rebuilds, and the operations that undid other operations, latest first."""
     for record in newest_first:
         before = before_from_json(record.before).objects.get(view.id)
         if not isinstance(before, MaterializedViewRecord) or before.generation == view.generation:
@@ -44,7 +45,7 @@ def serves_since_ms(view: MaterializedViewRecord, newest_first: Iterable[Operati
 
 
 def rebuilt(snapshot: Snapshot) -> Snapshot:
-    """The catalog as it would be if every rebuild were finished."""
+    """Returns the catalog after the end of all rebuilds."""
     views: dict[int, ObjectRecord | None] = {}
     for rebuild in snapshot.all("rebuild"):
         view = snapshot.get(rebuild.view_id)

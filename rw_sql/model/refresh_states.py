@@ -1,5 +1,5 @@
-"""The states of refreshable tables, and the operations that change from one state to the next. The functions have no
-side effects.
+"""Defines the states of refreshable tables, and the operations that change from one state to the next. The functions
+have no side effects.
 
 IDLE → REFRESHING (after REFRESH TABLE, or when the table's interval has passed) → FINISHING (when all rows are loaded)
 → IDLE (when all rows are merged). If loading fails, the state returns to IDLE and the table is unchanged. A merge that
@@ -99,8 +99,8 @@ def triggered(record: RefreshRecord, now_ms: int) -> Operation:
 def is_due(snapshot: Snapshot, record: RefreshRecord, created_ms: int, now_ms: int) -> bool:
     """True if ``refresh_interval_sec`` has passed since the table's last refresh began, or since the table was created.
 
-    False while the table's source is paused. A refresh is also due if the recorded start of the last refresh is more
-    than one interval in the future. In this case, the clock was set back.
+    The result is False while the table's source is paused. A refresh is also due if the recorded start of the last
+    refresh is more than one interval in the future. In this case, the clock was set back.
     """
     if record.status != IDLE or record.interval_s is None:
         return False
@@ -113,8 +113,9 @@ def is_due(snapshot: Snapshot, record: RefreshRecord, created_ms: int, now_ms: i
 def refresh_state(
     record: RefreshRecord, status: JobStatus | None, progress: BackfillProgress | None
 ) -> tuple[str, str]:
-    """A refreshable table's state and an explanation: the progress of the refresh, the reason why the refresh does not
-    progress, or the failure of the last refresh. The explanation is empty if there is nothing to explain."""
+    """Returns a refreshable table's state and an explanation. The explanation is the progress of the refresh, the
+    reason why the refresh does not progress, or the failure of the last refresh. The explanation is empty if there is
+    nothing to explain."""
     if status is not None and status.state == "STALLED":
         return "STALLED", status.reason or ""
     if record.status == IDLE:
@@ -127,7 +128,8 @@ def refresh_state(
 
 
 def progress_of(progress: BackfillProgress) -> str:
-    """The progress of a refresh as text: ``merging: 45.00% (450/1000)``, or just the phase if the total is unknown."""
+    """The progress of a refresh as text, such as ``merging: 45.00% (450/1000)``; only the phase if the total is
+    unknown."""
     if not progress.total:
         return progress.phase
     return f"{progress.phase}: {100 * progress.done / progress.total:.2f}% ({progress.done}/{progress.total})"

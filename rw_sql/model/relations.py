@@ -1,4 +1,4 @@
-"""Sources, tables and views as relations that queries read."""
+"""Represents sources, tables and views as relations that queries read."""
 
 from __future__ import annotations
 
@@ -128,8 +128,8 @@ _UNKNOWN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """A relation in a query: its name, its columns with their types in Spark's DDL, and its watermark as (column,
-    delay)."""
+    """A relation in a query. The fields are the relation's name, its columns with their types in Spark's DDL, and its
+    watermark as (column, delay)."""
 
     name: str
     columns: tuple[tuple[str, str], ...]

@@ -1,4 +1,5 @@
-"""Resource groups: each object is in one group, and the group's owner runs the object's job."""
+"""Determines the resource groups of objects. Each object is in one group, and the group's owner runs the object's
+job."""
 
 from __future__ import annotations
 
@@ -70,9 +71,10 @@ def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) ->
 
 
 def as_grouped_now(snapshot: Snapshot, record: _Record) -> _Record:
-    """An earlier record of an object, with the object's present ``keeps_reader`` and the epoch at which the object
-    joined its present group. Raises ValueError if the group in the record is not the object's present group. Restoring
-    such a record would move the object's job to the other group without the consent of that group's owner."""
+    """Returns an earlier record of an object, with the object's present ``keeps_reader`` and with the epoch at which
+    the object joined its present group. Raises ValueError if the group in the record is not the object's present group.
+    If such a record were restored, the object's job would move to the other group without the consent of that group's
+    owner."""
     present = snapshot.get(record.id)
     if not isinstance(record, _GROUPED) or not isinstance(present, _GROUPED):
         return record
@@ -86,7 +88,7 @@ def as_grouped_now(snapshot: Snapshot, record: _Record) -> _Record:
 
 
 def grouped(snapshot: Snapshot) -> Iterator[SourceRecord | MaterializedViewRecord | SinkRecord]:
-    """The objects that belong to a resource group: sources, tables, views and sinks."""
+    """The objects in resource groups: sources, tables, views and sinks."""
     for kind in ("source", "table", "materialized_view", "sink"):
         for record in snapshot.all(kind):
             if isinstance(record, _GROUPED):
@@ -97,7 +99,8 @@ def jobs_by_group(snapshot: Snapshot) -> Counter[str]:
     """The number of jobs of each resource group that has at least one job. Paused jobs and the jobs of rebuilds count
     too.
 
-    A source without a reader of its own has no job: either the jobs of its views read the source, or no job reads it.
+    A source without its own reader has no job, because either the jobs of its views read the source, or no job reads
+    the source.
     """
     refreshed = {refresh.table_id for refresh in snapshot.all("refresh")}
     found: Counter[str] = Counter()

@@ -1,5 +1,5 @@
-"""The readers of a source: one shared reader, or a direct reader per view; and the tables that share an upstream table
-of a change data capture source."""
+"""Determines the readers of a source: one shared reader, or one direct reader per view. Also determines the tables that
+share an upstream table of a change data capture source."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ UNREAD = "no view reads the source yet: each view begins at scan.startup.mode wh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """One reader of a source. ``fragment`` is the fragment with the reader's splits and positions; ``job`` is the job
-    that runs the reader.
+    """One reader of a source. ``fragment`` is the fragment with the reader's splits and positions, and ``job`` is the
+    job that runs the reader.
 
-    ``view`` is the view to which a direct reader belongs; None for the shared reader.
+    ``view`` is the view that has the direct reader; None for the shared reader.
     """
 
     source: SourceRecord
@@ -46,7 +46,8 @@ class Reader:
 
     @property
     def label(self) -> str:
-        """The reader's name in previews: the source, and the view if there may be several readers."""
+        """The reader's name in previews. The name contains the source and, if there may be several readers, the
+        view."""
         return f"source {self.source.name}" + (f", read by {self.view.name}" if self.view is not None else "")
 
     def dependents(self, snapshot: Snapshot) -> tuple[ObjectRecord, ...]:
@@ -97,8 +98,8 @@ def unread(source: SourceRecord) -> Reader:
 
 
 def is_read(snapshot: Snapshot, source: SourceRecord) -> bool:
-    """True if a table, view or sink reads the source, or if the new query of a view that is being rebuilt reads it.
-    Also true if the source's reader runs although no object reads the source."""
+    """True if a table, view or sink reads the source, or if the new query of a view that is being rebuilt reads the
+    source. The result is also true if the source's reader runs although no object reads the source."""
     return source.keeps_reader or any(isinstance(user, _USERS) for user in snapshot.users_of(source.id))
 
 
@@ -108,8 +109,8 @@ def is_running(snapshot: Snapshot, source: SourceRecord) -> bool:
 
 
 def newest_change(snapshot: Snapshot, source: SourceRecord, fragment: str | None = None) -> int:
-    """The last epoch that changed a source, its connection, its secrets, or the splits or positions of the reader with
-    ``fragment`` (None: the shared reader)."""
+    """The last epoch that changed a source, its connection, its secrets, or the splits or positions of a reader.
+    ``fragment`` is the fragment of this reader; None means the shared reader."""
     return max(
         snapshot.fragment_epoch(ingest_fragment(source.id) if fragment is None else fragment),
         *(snapshot.object_epoch(id_) for id_ in (source.id, *source.uses)),
@@ -132,10 +133,10 @@ class TableRead:
     """The rows of an upstream table that the table with the id ``table`` needs.
 
     ``reset`` is the epoch of the last statement that made the reader read the source's tables again; 0 if there was no
-    such statement after the table's creation. If columns were added to the table, ``columns`` is the number of all of
-    the table's columns, including dropped columns; otherwise 0. ``last_id`` is the table's id or, if columns were
-    added, an id that is higher than the ids of all objects that were created before the last addition. A table without
-    a snapshot (``has_snapshot``) needs no existing rows.
+    such statement after the table's creation. If columns were added to the table, ``columns`` is the number of all
+    columns of the table, including dropped columns; otherwise, ``columns`` is 0. ``last_id`` is the table's id or, if
+    columns were added, an id that is higher than the ids of all objects that were created before the last addition. A
+    table without a snapshot (``has_snapshot``) needs no existing rows.
     """
 
     table: int
@@ -158,9 +159,9 @@ class TableRead:
 class CdcTableSpec:
     """The settings with which the reader of a change data capture source reads one upstream table.
 
-    ``reads`` are the tables that read the upstream table, ``columns`` the columns that they read. A snapshot reads the
-    rows in the order of ``key_columns``, at most ``rate`` rows per second; None means no limit. Tables without a
-    snapshot need no changes up to the position ``live_from``.
+    ``reads`` are the tables that read the upstream table, and ``columns`` are the columns that these tables read. A
+    snapshot reads the rows in the order of ``key_columns``, at most ``rate`` rows per second. If ``rate`` is None,
+    there is no limit. Tables without a snapshot need no changes up to the position ``live_from``.
     """
 
     upstream: str
@@ -173,7 +174,7 @@ class CdcTableSpec:
 
     @property
     def snapshot(self) -> str:
-        """The name of a snapshot that covers all tables, as it is stored with the snapshot's progress."""
+        """The name of a snapshot that all tables share. The name is stored with the snapshot's progress."""
         return ",".join(map(str, self.reads))
 
     @property

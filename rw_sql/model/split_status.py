@@ -24,7 +24,8 @@ UNKNOWN = "UNKNOWN"
 
 
 def identity_status(state: SplitState, upstream: UpstreamSplit | SplitState) -> str:
-    """Compares the identity of a state with the upstream split, or with another state: OK, OTHER_CLUSTER or RECREATED.
+    """Compares the identity of a state with the upstream split, or with another state. Returns OK, OTHER_CLUSTER or
+    RECREATED.
 
     Unknown values count as equal.
     """
@@ -66,7 +67,8 @@ def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> st
 def continuing_status(kind: Connector, state: SplitState | None, upstream: UpstreamSplit | None) -> str:
     """The status that determines whether a source can continue at the position ``state`` of a split.
 
-    Like :func:`split_status`, but OK for a deleted split that was read completely (:func:`still_asked`).
+    Does the same as :func:`split_status`, but returns OK for a deleted split that was read completely (see
+    :func:`still_asked`).
     """
     return OK if upstream is None and is_finished(kind, state) else split_status(state, upstream)
 
@@ -79,12 +81,13 @@ def is_finished(kind: Connector | None, state: SplitState | None) -> bool:
 def still_asked(
     kind: Connector, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream
 ) -> tuple[str, ...]:
-    """The splits that the upstream must still have: all except deleted splits that were read completely."""
+    """The splits that the upstream must still have, which are all splits except deleted splits that were read
+    completely."""
     return tuple(split for split in splits if split in upstream.splits or not is_finished(kind, states.get(split)))
 
 
 def at_offset(upstream: UpstreamSplit, offset: int) -> SplitState:
-    """The position ``offset`` in a split, with the identity that the upstream now reports for the split.
+    """Returns the position ``offset`` in a split, with the identity that the upstream reports for the split at present.
 
     The position gets the split's current term if the position is not after the end of the split's log. Otherwise, the
     records between that end and the position do not exist yet and may be written in a later term.

@@ -26,7 +26,8 @@ def without_startup(options: PlannedOptions) -> dict[str, str]:
 
 
 def birth_of(kind_name: str, options: PlannedOptions, upstream: Upstream) -> str:
-    """The end offsets that the splits have when a source is created, as the source's record stores them.
+    """Returns the end offsets that the splits have when a source is created, in the form that the source's record
+    stores.
 
     The value is empty for connectors without startup modes, such as the connectors that read files. For 100,000 files,
     the value would be long.

@@ -39,9 +39,10 @@ _NAMED_ZONE = re.compile(r"(.*[0-9])\s*([A-Za-z_]+(?:/[A-Za-z_+\-0-9]+)*)")
 
 
 def timestamp_milliseconds(text: str, span: Span) -> int:
-    """Milliseconds since 1970 of ``2026-01-31 08:00:00+01:00``, ``…Z`` or ``… Europe/Berlin``.
+    """Returns the milliseconds since 1970 for a time such as ``2026-01-31 08:00:00+01:00``, ``…Z`` or ``…
+    Europe/Berlin``.
 
-    A time without a zone is refused, because it is ambiguous. Raises SqlError INVALID_OPTION.
+    A time without a zone is refused, because such a time is ambiguous. Raises SqlError INVALID_OPTION.
     """
     plain, zone = text.strip(), None
     if (named := _NAMED_ZONE.fullmatch(plain)) is not None and named[2].upper() not in ("Z", "T"):
@@ -69,7 +70,8 @@ def _refuse(message: str, span: Span) -> SqlError:
 
 
 def interval_milliseconds(text: str, span: Span) -> int:
-    """The length of ``1 day 2 hours``, ``90 min``, ``01:30:00`` or ``PT90M`` in milliseconds.
+    """Returns the length in milliseconds of an interval such as ``1 day 2 hours``, ``90 min``, ``01:30:00`` or
+    ``PT90M``.
 
     Raises SqlError INVALID_OPTION for zero, for months and years (their length varies), and for any other text.
     """

@@ -1,4 +1,4 @@
-"""Describes the inputs of tables, views and sinks as the jobs need them."""
+"""Describes the inputs of tables, views and sinks in the form that the jobs need."""
 
 from __future__ import annotations
 
@@ -45,17 +45,18 @@ _LATER = ("_rw_batch", INDEX_COLUMN[0])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewInput:
-    """One relation that a table, view or sink reads: a source's log, or the rows of a table or another view.
+    """One relation that a table, view or sink reads. The relation is a source's log, or the rows of a table or another
+    view.
 
     ``columns`` are the columns that queries can see. If a table with a primary key reads a log, ``columns`` also
     contains the log's columns for the order and kind of changes. ``stored`` are the columns of the input's files.
     ``aliases`` are the pairs (column, name in the files) for columns whose names differ. ``keys`` are the columns,
     including hidden columns, that identify the input's rows if rows are replaced; empty if rows are only appended.
     ``history`` describes the backfill; None if the log is read from the beginning (see
-    :mod:`rw_sql.model.backfill_ranges`). ``path`` is set for an external Delta table; ``has_feed``: that table has a
-    change feed. A table of a change data capture source decodes its input itself: ``decoded_by`` is the source
-    definition that describes the table's rows (:func:`rw_sql.model.definitions.cdc_rows`), and ``live_from`` is the
-    field of the same name in the table's record.
+    :mod:`rw_sql.model.backfill_ranges`). ``path`` is set for an external Delta table, and ``has_feed`` is true if that
+    table has a change feed. A table of a change data capture source decodes its input itself. For such a table,
+    ``decoded_by`` is the source definition that describes the table's rows (:func:`rw_sql.model.definitions.cdc_rows`),
+    and ``live_from`` is the field with the same name in the table's record.
     """
 
     id: int

@@ -1,12 +1,13 @@
-"""Plans statements: computes a plan from a statement, the catalog and facts about the outside world.
+"""Plans statements. A plan is computed from a statement, the catalog and facts about the outside world.
 
 Planning has no side effects and does not use Spark.
 
-*Lowering* a statement means computing its plan. ``lower`` dispatches to a function in ``statements``, which reads facts
-through an ``Inspector`` (``ports``) and returns a plan (``result``): steps, messages, and the preview for the operator.
+*Lowering* a statement means computing its plan. The module ``lower`` calls a function in ``statements``. This function
+reads facts through an ``Inspector`` (``ports``) and returns a plan (``result``), which contains steps, messages, and
+the preview for the operator.
 
 In the following list, each package or module imports only packages that come after it: ``offline`` and ``deploy``,
 ``lower``, ``statements``, ``effects`` and ``queries``, ``checks`` and ``result``, ``ports``. All packages of the list
-may import ``model``. ``runtime`` imports the packages of the list. Begin with ``lower``, then
+may import ``model``. ``runtime`` imports the packages of the list. Begin with ``lower`` and
 ``statements/source/source.py``.
 """

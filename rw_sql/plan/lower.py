@@ -1,4 +1,5 @@
-"""Computes the plan of a statement on a snapshot: dispatches each statement to its lowering function."""
+"""Computes the plan of a statement on a snapshot. For each statement, the module calls the statement's lowering
+function."""
 
 from __future__ import annotations
 
@@ -101,9 +102,10 @@ def lower_explained(
     shares_sources: bool = True,
     search_path: tuple[str, ...] = DEFAULT_PATH,
 ) -> Plan:
-    """The plan of a statement that is only explained: like :func:`lower`, but a running source is treated as paused.
+    """Returns the plan of a statement that is only explained. This function does the same as :func:`lower`, but treats
+    a running source as paused.
 
-    The plan therefore shows the effect of INJECT and SKIP, although the source is not paused.
+    The plan therefore shows the effect of INJECT and SKIP even if the source is not paused.
     """
     if isinstance(statement, _OF_SESSION):
         return lower(statement, snapshot, inspector, search_path=search_path)
@@ -131,8 +133,8 @@ def _lower(
     shares_sources: bool,
     search_path: tuple[str, ...],
 ) -> Plan:
-    """Lowers the statement. Imports the module of a lowering only when a statement first needs this module: importing
-    all modules takes a twentieth of a second, and few processes plan every kind of statement."""
+    """Lowers the statement. The module of a lowering is imported only when a statement first needs this module, because
+    importing all modules takes a twentieth of a second, and few processes plan every kind of statement."""
     lower_one = partial(lower, query_dialect=query_dialect, shares_sources=shares_sources)
     match statement:
         case (

@@ -133,8 +133,8 @@ def _packages(location: Warehouse) -> str:
 
 
 def initial_jars(warehouse: str | None, config: Mapping[str, str]) -> dict[str, str]:
-    """The settings with which :func:`connect` adds the jars of Delta and of the warehouse's store to a new Spark
-    session.
+    """The Spark settings with which :func:`connect` adds the jars of Delta, and of the warehouse's object store, to a
+    new session.
 
     If ``PYSPARK_GATEWAY_PORT`` is set, spark-submit has already started the JVM, so the settings cannot affect how the
     JVM starts.
@@ -144,8 +144,8 @@ def initial_jars(warehouse: str | None, config: Mapping[str, str]) -> dict[str, 
 
 
 def _leave_out_checksums(spark: SparkSession) -> None:
-    """Stops this JVM from writing a hidden ``.crc`` checksum file for each local file. (delta-rs does not write such
-    files either.)
+    """Stops this JVM from writing a hidden ``.crc`` checksum file for each local file. (The library delta-rs does not
+    write such files either.)
 
     If Hadoop's native library is missing, Hadoop starts a process for every file that it creates, and this start takes
     milliseconds. Without this function, four of the eight files that a streaming batch writes would be ``.crc`` files.
@@ -166,11 +166,11 @@ def attach(
 
     If no other process runs the jobs of the resource group (default: ``default``), this process runs them. This process
     does not run the jobs if all of its sessions are attached with ``run_jobs=False``. A session of Spark Connect never
-    runs jobs: it passes its statements to the process that runs them. If the session is attached to another warehouse,
-    the call detaches the session from that warehouse. If the call fails, the session stays attached to the other
-    warehouse. Raises SqlError DELTA_MISSING, with the command line to use, if the session was built without Delta. For
-    a session of Spark Connect, raises UNDEFINED_OBJECT if the warehouse does not exist, and NOT_SUPPORTED if the
-    warehouse must be migrated first.
+    runs jobs: it passes its statements to the process that runs the jobs. If the session is attached to another
+    warehouse, the call detaches the session from that warehouse. If the call fails, the session stays attached to the
+    other warehouse. Raises SqlError DELTA_MISSING, with the command line to use, if the session was built without
+    Delta. For a session of Spark Connect, raises UNDEFINED_OBJECT if the warehouse does not exist, and NOT_SUPPORTED if
+    the warehouse must be migrated first.
     """
     allow_nesting()
     if resource_group is not None:

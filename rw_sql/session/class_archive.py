@@ -1,5 +1,5 @@
-"""An archive of the classes of a JVM. Later JVMs load these classes from the archive, which is faster than loading them
-from the jars.
+"""Manages an archive of the classes of a JVM. Later JVMs load these classes from the archive, which is faster than
+loading them from the jars.
 
 A JVM of Spark reads and checks about 20,000 classes before it has run its first statement. Java can write the classes
 of a process into a file when the process ends (a dynamic CDS archive, JEP 350), and map that file into later processes.
@@ -65,7 +65,7 @@ _ABANDONED_SECONDS = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class ClassArchive:
-    """The options of a JVM that concern its archive.
+    """The JVM options that concern the class archive.
 
     ``class_path_file`` is set if the JVM will write a new archive when it ends. :meth:`remember` stores the JVM's class
     path in this file. The short-lived JVM that maps the archive first gets the same class path.
@@ -88,13 +88,13 @@ class ClassArchive:
 
 
 def class_archive(config: Mapping[str, str], class_path: Sequence[Path] = ()) -> ClassArchive | None:
-    """The archive for a JVM of Spark with these settings and the settings in ``spark-defaults.conf``.
+    """Returns the archive for a JVM of Spark with these settings and with the settings in ``spark-defaults.conf``.
 
-    ``class_path`` are the jars on the JVM's class path besides Spark's own. Returns None if archives are disabled, if
-    the options of the JVM already name an archive, or if the class path may contain a folder with files. Also returns
-    None if the cache folder cannot be written or is not private to this user. If a new archive would have to be
-    written, also returns None in each of these cases: this process runs in CI, the disk of the cache folder has too
-    little free space, or the path of the cache folder contains spaces. Raises SqlError JAVA_MISSING.
+    ``class_path`` are the jars on the JVM's class path in addition to Spark's own jars. Returns None if archives are
+    disabled, if the options of the JVM already name an archive, or if the class path may contain a folder with files.
+    Also returns None if the cache folder cannot be written or is not private to this user. If a new archive would have
+    to be written, also returns None in each of these cases: this process runs in CI, the disk of the cache folder has
+    too little free space, or the path of the cache folder contains spaces. Raises SqlError JAVA_MISSING.
     """
     settings = {**defaults_of_file(), **config}
     given = " ".join([settings.get(JAVA_OPTIONS, ""), *(os.environ.get(name, "") for name in _VARIABLES)])
@@ -203,7 +203,8 @@ def _is_mappable(file: Path, class_path: Path, given: str) -> bool:
 
 
 def _remove_old(folder: Path) -> None:
-    """Deletes unused files: all archives except the newest few, and files that no JVM finished writing."""
+    """Deletes unused files. These are all archives except the newest few archives, and files that a JVM began to write
+    but did not complete."""
     now = time.time()
     with suppress(OSError):
         archives = sorted(folder.glob("*.jsa"), key=lambda file: file.stat().st_mtime, reverse=True)

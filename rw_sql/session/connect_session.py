@@ -1,6 +1,6 @@
-"""A session of Spark Connect that accepts rw_sql's statements.
+"""Implements a session of Spark Connect that accepts rw_sql's statements.
 
-The process has no JVM. The process passes each statement to the owner through the catalog
+The process of such a session has no JVM. It passes each statement to the owner through the catalog
 (:mod:`rw_sql.runtime.remote.remote_executor`) and reads views and tables over Connect. The process and the Connect
 server both need access to the warehouse.
 """
@@ -50,7 +50,7 @@ def is_connect_session(spark: object) -> bool:
 
 
 class ConnectRuntime:
-    """A warehouse in a process without a JVM: the owner runs its statements.
+    """A warehouse in a process without a JVM. The owner runs the statements of this process.
 
     The warehouse is neither created nor migrated. Otherwise, a path that exists only on the owner's machine would
     become a second, empty warehouse, and an owner of an older version could not start again. Raises SqlError
@@ -82,7 +82,7 @@ class ConnectRuntime:
         return self._executor.run(text, statement, state)
 
     def run_jobs(self) -> None:
-        """Does nothing: a process without a JVM runs no jobs."""
+        """Does nothing, because a process without a JVM runs no jobs."""
 
     def stop(self) -> None:
         """Stops the metrics servers and writes the metastore's pending rows."""
@@ -107,8 +107,8 @@ class ConnectAttached(Attached):
     def run(self, text: str, statement: Statement) -> DataFrame:
         """Runs an rw_sql statement. Raises SqlError, located in ``text``.
 
-        The server is asked first, because a server forgets a session that is idle for an hour. Only a DataFrame of the
-        session can show the result of the statement.
+        Before the statement runs, the method checks that the server still has the session, because a server forgets a
+        session that is idle for an hour. Without the session, no DataFrame could show the result of the statement.
         """
         with self._server_errors(NOTHING_CHANGED):
             self.spark.conf.get("spark.sql.session.timeZone")
@@ -127,7 +127,7 @@ class ConnectAttached(Attached):
     @contextmanager
     def _server_errors(self, done: str) -> Iterator[None]:
         """A context manager that raises errors of the Connect server as SqlError SPARK_ENDED. ``done`` describes the
-        effects that remain. A statement that did not run aborts an open block."""
+        effects that remain. If a statement did not run, an open block is aborted."""
         try:
             yield
         except PySparkException as error:
@@ -137,8 +137,8 @@ class ConnectAttached(Attached):
 
     @contextmanager
     def _forgotten(self) -> Iterator[None]:
-        """A context manager that raises SqlError SPARK_ENDED if the server does not know the session any more. Other
-        errors of Spark remain."""
+        """A context manager that raises SqlError SPARK_ENDED if the server no longer has the session. Other errors of
+        Spark are not changed."""
         try:
             yield
         except PySparkException as error:
@@ -164,7 +164,7 @@ class ConnectAttached(Attached):
             super().before_spark(text)
 
     def for_spark(self, text: str) -> str:
-        """The text, in which the names of this session's temporary views replace the names of objects."""
+        """Returns the text, in which the names of this session's temporary views replace the names of objects."""
         with self._forgotten():
             return self._views.for_spark(self._seen, text, self._state.search_path)
 

@@ -1,4 +1,4 @@
-"""The default warehouse of a process."""
+"""Determines the default warehouse of a process."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ DEFAULT_WAREHOUSE = "./rw_warehouse"
 
 
 def warehouse_at(location: str | None) -> Warehouse:
-    """The warehouse at ``location``, a path or URI. The default is ``$RW_SQL_WAREHOUSE`` or, if that is not set,
-    ``./rw_warehouse``."""
+    """Returns the warehouse at ``location``, which is a path or URI. The default is ``$RW_SQL_WAREHOUSE`` or, if this
+    variable is not set, ``./rw_warehouse``."""
     return Warehouse.at(location or os.environ.get(WAREHOUSE_VARIABLE, DEFAULT_WAREHOUSE))
 
 

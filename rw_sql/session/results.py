@@ -1,4 +1,4 @@
-"""Results as text cells, for the command line and notebooks."""
+"""Converts results to text cells for the command line and notebooks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Rows:
 
     @property
     def count(self) -> str:
-        """The number of rows in words: ``3 rows``, ``the first 1000 rows``."""
+        """The number of rows in words, such as ``3 rows`` or ``the first 1000 rows``."""
         count = f"{len(self.rows)} row{'' if len(self.rows) == 1 else 's'}"
         return f"the first {count}" if self.has_more else count
 
@@ -51,7 +51,7 @@ class Values:
 
 
 def read_values(result: DataFrame, *, most: int = MOST_ROWS) -> Values:
-    """Runs a query's DataFrame and takes at most ``most`` rows of it."""
+    """Runs a query's DataFrame and returns at most ``most`` rows of the result."""
     from rw_sql.runtime.spark.session_times import with_session_zone
 
     taken = result.take(most + 1)
@@ -60,7 +60,7 @@ def read_values(result: DataFrame, *, most: int = MOST_ROWS) -> Values:
 
 
 def read_rows(result: DataFrame, *, most: int = MOST_ROWS) -> Rows:
-    """Like :func:`read_values`, but returns the values as text."""
+    """Does the same as :func:`read_values`, but returns the values as text."""
     return read_values(result, most=most).as_text()
 
 
@@ -75,8 +75,8 @@ def rows_of(table: Table, *, most: int = MOST_ROWS) -> Rows:
 
 
 def local_zone() -> tzinfo | None:
-    """The time zone that a Spark session started by this process would have: the zone in ``spark-defaults.conf``; None
-    if that session would use the zone of this process."""
+    """The time zone of a Spark session that this process would start. This is the zone in ``spark-defaults.conf``. The
+    result is None if such a session would use the zone of this process."""
     try:
         name = defaults_of_file().get(TIME_ZONE)
     except (OSError, ValueError):  # Spark reports a file that cannot be read.
@@ -90,8 +90,8 @@ def local_time(value: object, zone: tzinfo | None) -> object:
 
 
 def cell_text(value: Any) -> str | None:
-    """A value as text: booleans and NULL as in SQL, times without their zone, bytes in hexadecimal, arrays in
-    brackets."""
+    """Returns a value as text: booleans and NULL as in SQL, times without their zone, bytes in hexadecimal form, and
+    arrays in brackets."""
     if value is None:
         return None
     if isinstance(value, bool):

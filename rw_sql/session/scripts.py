@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementText:
-    """One statement of a script and its position; ``line`` and ``column`` are 1-based."""
+    """One statement of a script and its position. ``line`` and ``column`` are 1-based."""
 
     text: str
     line: int
@@ -42,11 +42,12 @@ def answering(
     answer: Callable[[Question], bool] | None,
     on_progress: Callable[[BackfillProgress], None] | None = None,
 ) -> Iterator[Attached]:
-    """A context manager for running a script: yields the attached session, with the given callbacks set until the end
-    of the block.
+    """A context manager for running a script. It yields the attached session, and sets the given callbacks until the
+    end of the ``with`` block.
 
-    ``answer`` confirms unsafe statements (None: nobody can confirm). ``on_progress`` receives the progress of a view
-    for which a statement waits. Raises SqlError NO_SESSION if the session is not attached to a warehouse.
+    ``answer`` is a function that confirms unsafe statements; None if nobody can confirm them. ``on_progress`` is a
+    function that receives the progress of a view for which a statement waits. Raises SqlError NO_SESSION if the session
+    is not attached to a warehouse.
     """
     attached = _attached(spark)
     told, attached.on_progress = attached.on_progress, on_progress
@@ -73,7 +74,8 @@ def run_part(
     file: str | None = None,
     on_result: Callable[[DataFrame], None] | None = None,
 ) -> None:
-    """Runs one statement of a script, either rw_sql's or Spark's. ``on_result`` receives its rows.
+    """Runs one statement of a script, which is a statement of rw_sql or of Spark. ``on_result`` receives the rows of
+    the statement.
 
     Raises SqlError located in the script. SqlError is also raised if the statement succeeds but its rows cannot be
     converted to Python values.
@@ -114,9 +116,9 @@ def run_statements(
 
     ``on_result`` receives each result before the next statement starts.
 
-    ``answer`` confirms unsafe statements (None: nobody can confirm). ``on_progress`` receives the progress of a view
-    for which a statement waits. Raises SqlError with the file, line and column of the error; the effects of the
-    preceding statements remain, and an open BEGIN UNSAFE block is aborted.
+    ``answer`` is a function that confirms unsafe statements; None if nobody can confirm them. ``on_progress`` is a
+    function that receives the progress of a view for which a statement waits. Raises SqlError with the file, line and
+    column of the error. The effects of the preceding statements remain, and an open BEGIN UNSAFE block is aborted.
     """
     with answering(spark, answer, on_progress) as attached:
         parts = split_script(text)
@@ -133,7 +135,7 @@ def run_statements(
 def run_dry(spark: SparkSession, texts: Sequence[str]) -> tuple[Question, ...]:
     """Plans rw_sql's statements one by one, each on the catalog that the preceding statements would produce. Raises the
     SqlError that the statement itself would raise, located in the statement. A missing confirmation does not raise an
-    error: the requests to confirm the unsafe statements are returned."""
+    error. Instead, the requests to confirm the unsafe statements are returned."""
     dry = _attached(spark).dry_run()
     found: list[Question] = []
     for text in texts:
@@ -146,8 +148,8 @@ def run_dry(spark: SparkSession, texts: Sequence[str]) -> tuple[Question, ...]:
 
 
 def interrupted_at(done: int, total: int, place: str, why: str) -> str:
-    """The message after Ctrl-C. The message names the interrupted statement and the number of completed statements
-    before it.
+    """Returns the message after Ctrl-C. The message names the interrupted statement, and the number of statements that
+    were completed before this statement.
 
     ``place`` is the position of the interrupted statement, and ``why`` is the cause of the interruption, if known.
     """

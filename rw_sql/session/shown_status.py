@@ -1,7 +1,7 @@
 """A hook through which an interactive prompt or a notebook shows the status of a long-running statement.
 
-This package itself prints nothing; the front end installs a display. The commands of ``rw-sql`` install no display,
-because they have their own status line.
+This package itself prints nothing. Instead, the front end installs a display. The commands of ``rw-sql`` install no
+display, because they have their own status line.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class StatusDisplay(Protocol):
     """A display of statuses, one statement at a time."""
 
     def running(self) -> AbstractContextManager[None]:
-        """A context manager that shows the status once its block has run for a while."""
+        """A context manager that shows the status once the ``with`` block has run for a while."""
         ...
 
     def hidden(self) -> AbstractContextManager[None]:
-        """A context manager that hides the status while its block runs."""
+        """A context manager that hides the status while the ``with`` block runs."""
         ...
 
 
@@ -59,7 +59,7 @@ def show_statements(make: Callable[[Callable[[], StatementProgress]], StatusDisp
 
 @contextmanager
 def shown(session: Asks, describe: Callable[[], StatementProgress]) -> Iterator[None]:
-    """A context manager that shows the status of the statement that its block runs.
+    """A context manager that shows the status of the statement that the ``with`` block runs.
 
     The context manager has no effect outside the main thread or inside another statement.
     """

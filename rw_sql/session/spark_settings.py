@@ -2,8 +2,8 @@
 
 The caller's settings take precedence over ``spark-defaults.conf``, which takes precedence over rw_sql's own settings.
 
-``spark-defaults.conf`` has the format of ``java.util.Properties`` as Spark reads it: one key and value per line,
-separated by spaces, ``=`` or ``:``; lines that begin with ``#`` are comments.
+``spark-defaults.conf`` has the format of ``java.util.Properties`` that Spark reads. Each line has a key and a value,
+which are separated by spaces, ``=`` or ``:``. Lines that begin with ``#`` are comments.
 """
 
 from __future__ import annotations
@@ -51,11 +51,12 @@ def session_settings(
     warehouse_dir: str | None,
     defaults: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The settings of a new session: the settings in ``given`` and in ``spark-defaults.conf`` override rw_sql's own
-    settings.
+    """Returns the settings of a new session. The settings in ``given`` and in ``spark-defaults.conf`` override rw_sql's
+    own settings.
 
-    ``needed`` are the settings that Delta needs; their lists are merged with the user's lists. ``warehouse_dir`` is the
-    default of ``spark.sql.warehouse.dir``; ``defaults`` are further settings that the user's settings override.
+    ``needed`` are the settings that Delta needs. Lists in these settings are merged with the user's lists.
+    ``warehouse_dir`` is the default of ``spark.sql.warehouse.dir``. ``defaults`` are further settings that the user's
+    settings override.
     """
     own = {**_OWN, **(defaults or {})}
     if warehouse_dir is not None:

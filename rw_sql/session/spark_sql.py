@@ -1,4 +1,5 @@
-"""Wraps Spark's own ``sql`` and ``table``, once per class. Sessions that are not attached are unaffected."""
+"""Wraps Spark's own ``sql`` and ``table``, once per class. The wrappers do not affect sessions that are not
+attached."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 class TakesStatements(Protocol):
     """The interface through which an attached session handles the text of a call to ``spark.sql``.
 
-    Implemented by :class:`rw_sql.session.attach.Attached`.
+    :class:`rw_sql.session.attach.Attached` implements this interface.
     """
 
     def route(self, text: str) -> Statement | None:
@@ -57,7 +58,7 @@ class TakesStatements(Protocol):
         ...
 
     def abort_block(self) -> None:
-        """Aborts the block after an error, so that only ROLLBACK can end it."""
+        """Aborts the block after an error, so that only ROLLBACK can end the block."""
         ...
 
 
@@ -88,7 +89,7 @@ def wrap_class(
     with_schemas: Callable[[SparkSession, str], str],
     shown: Callable[[_Session], AbstractContextManager[None]],
 ) -> bool:
-    """Wraps ``sql`` of one class of sessions; returns False if the class is wrapped already."""
+    """Wraps ``sql`` of one class of sessions. Returns False if the class is already wrapped."""
     original: Callable[..., DataFrame] = session_class.sql
     if hasattr(original, ORIGINAL_SQL):
         return False

@@ -1,7 +1,7 @@
 """Wraps the methods of PySpark that write or cache a table by its name, so that they do not change rw_sql's objects.
 
-Otherwise, ``df.write.mode("overwrite").saveAsTable("m")`` would silently replace the Spark view of a materialized view
-with a table of Spark.
+Without these wrappers, ``df.write.mode("overwrite").saveAsTable("m")`` would silently replace the Spark view of a
+materialized view with a Spark table.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _WRAPPED = "_rw_sql_original"
 def wrap_writers(refuse: Callable[[SparkSession, str, str], None]) -> None:
     """Wraps the methods, unless they are wrapped already.
 
-    ``refuse`` gets the session, the name of the method and the name of the table; ``refuse`` raises SqlError if the
-    table belongs to rw_sql.
+    ``refuse`` is a function that gets the session, the name of the method and the name of the table. It raises SqlError
+    if the table is an object of rw_sql.
     """
     for owner, names, session_of in (
         (DataFrameWriter, ("saveAsTable", "insertInto"), lambda writer: writer._spark),

@@ -1,7 +1,7 @@
 """A warehouse without Spark.
 
 Such a warehouse supports statements that read the catalog, the jobs' tables and the upstreams, and statements that
-change the catalog. The process that runs the jobs then applies the change.
+change the catalog. Afterwards, the process that runs the jobs applies the change.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def sparkless(location: str | None, *, only_reads: bool = False) -> Iterator[Context]:
-    """A context manager that opens an existing warehouse. With ``only_reads``, nothing is written to the warehouse.
+    """A context manager that opens an existing warehouse. If ``only_reads`` is true, nothing is written to the
+    warehouse.
 
     Raises SqlError UNDEFINED_OBJECT if the warehouse does not exist, and STORE_UNREACHABLE if the warehouse's store
     fails, even if the store fails only later, inside the context.
@@ -47,7 +48,7 @@ def sparkless(location: str | None, *, only_reads: bool = False) -> Iterator[Con
 def answer(context: Context, statement: Statement, *, ask: Callable[[Question], bool] | None = None) -> Table:
     """Runs a statement and returns its rows.
 
-    ``ask`` confirms unsafe statements. Raises SqlError NO_SESSION if the statement needs Spark.
+    ``ask`` is a function that confirms unsafe statements. Raises SqlError NO_SESSION if the statement needs Spark.
     """
     from rw_sql.runtime.control.executor import Executor
     from rw_sql.runtime.control.session_state import SessionState
@@ -56,7 +57,7 @@ def answer(context: Context, statement: Statement, *, ask: Callable[[Question], 
 
 
 def records_of(table: Table) -> list[dict[str, object]]:
-    """The rows as dictionaries by column name. Times are in the time zone that a Spark session started by this process
-    would have."""
+    """The rows as dictionaries by column name. Times are in the time zone of a Spark session that this process would
+    start."""
     names, zone = [name for name, _ in table.columns], local_zone()
     return [dict(zip(names, (local_time(value, zone) for value in row), strict=True)) for row in table.rows]

@@ -26,11 +26,11 @@ _START_UP = re.compile(
 
 @contextmanager
 def without_start_messages() -> Iterator[None]:
-    """A context manager that filters the standard error of a process that is started inside the block. The filter lasts
-    as long as that process.
+    """A context manager that filters the standard error of a process that is started inside the ``with`` block. The
+    filter remains until that process has ended.
 
-    Known start-up lines are hidden; all other lines are passed on. If the block raises, the hidden lines are written
-    too, because one of them may explain the error.
+    Known start-up lines are hidden, and all other lines are passed on. If the block raises an error, the hidden lines
+    are written too, because one of them may explain the error.
     """
     try:
         ours = os.dup(2)

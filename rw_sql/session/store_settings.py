@@ -44,7 +44,7 @@ _HADOOP_PREFIX = "spark.hadoop."
 
 
 def store_packages(uri: str) -> tuple[str, ...]:
-    """The Maven coordinates that Spark needs for a warehouse at this URI, besides Delta's."""
+    """The Maven coordinates that Spark needs for a warehouse at this URI, in addition to those of Delta."""
     if scheme_of(uri) not in S3_SCHEMES:
         return ()
     jars = installed_jars()
@@ -58,8 +58,8 @@ def store_settings(uri: str, environ: Mapping[str, str]) -> dict[str, str]:
     The settings contain no access keys, because Spark takes these keys from the environment.
 
     Unless ``AWS_VIRTUAL_HOSTED_STYLE_REQUEST`` is true, requests to stores other than Amazon's have the bucket's name
-    in the path of their URLs, as most of these stores require. Credentials from ``AWS_PROFILE`` or a web identity
-    (Kubernetes service accounts) are supported, and are refreshed when they expire.
+    in the path of their URLs, because most of these stores require this. Credentials from ``AWS_PROFILE`` or a web
+    identity (Kubernetes service accounts) are supported, and are refreshed when they expire.
     """
     if scheme_of(uri) not in S3_SCHEMES:
         return {}
@@ -82,7 +82,8 @@ def store_settings(uri: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def require_store(spark: SparkSession, uri: str) -> None:
-    """Configures a session for a warehouse at this URI, unless rw_sql started the session with the settings.
+    """Configures a session for a warehouse at this URI, unless rw_sql has started the session with the required
+    settings.
 
     For S3, adds missing settings to the session's Hadoop configuration. If the session has no file system for the
     store, raises SqlError LIBRARY_MISSING with the packages needed to start Spark.
@@ -123,7 +124,7 @@ def _require_file_system(spark: SparkSession, uri: str, scheme: str) -> None:
 
 
 def _words_for_google(uri: str) -> tuple[str, str]:
-    """The name of the file system that is missing, and how to add it."""
+    """Returns the name of the missing file system, and the way to add it."""
     jar = "gcs-connector-VERSION-shaded.jar"
     return "Google's connector for Hadoop", (
         f"start it with the shaded jar of com.google.cloud.bigdataoss:gcs-connector, in a version for Hadoop 3: "

@@ -9,9 +9,10 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 
 def visible(text: str) -> str:
-    """The text, in which each control character except line feed and tab is written as an escape such as ``\\x1b``.
+    """Returns the text, in which each control character except line feed and tab is written as an escape such as
+    ``\\x1b``.
 
-    Otherwise, a terminal would execute control sequences in a record's value, and such a sequence could clear the
-    screen or replace the lines above. psql escapes control characters in the same way.
+    Without this function, a terminal would execute control sequences in a record's value. Such a sequence could clear
+    the screen or replace the lines above. psql escapes control characters in the same way.
     """
     return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n"))

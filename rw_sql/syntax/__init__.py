@@ -1,10 +1,11 @@
 """Parses text into statements, and renders statements as canonical text. Does not use Spark.
 
-``parse_script(text, file=None) -> tuple[Statement, ...]`` parses statements separated by ``;``; ``render(statement) ->
-str`` renders one statement in canonical form. Errors are :class:`rw_sql.errors.SqlError` with a position in the text.
+``parse_script(text, file=None) -> tuple[Statement, ...]`` parses statements that are separated by ``;``.
+``render(statement) -> str`` renders one statement in canonical form. Errors are instances of
+:class:`rw_sql.errors.SqlError` with a position in the text.
 
-Imports: ``assets``, ``errors``. Begin with ``routing``, which decides whether a statement is rw_sql's or Spark's, and
-``parsing/script.py``. The grammar is in ``grammar/``.
+Imports: ``assets``, ``errors``. Begin with ``routing``, which decides whether a statement is a statement of rw_sql or
+of Spark, and with ``parsing/script.py``. The grammar is in ``grammar/``.
 """
 
 from __future__ import annotations

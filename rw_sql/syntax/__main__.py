@@ -1,5 +1,5 @@
-"""``python -m rw_sql.syntax [--check]``: writes the files that are generated from the grammar, or lists the stale
-files.
+"""Writes the files that are generated from the grammar, or lists the stale files: ``python -m rw_sql.syntax
+[--check]``.
 
 The files are ``grammar/tables.json`` and some pages of ``docs/reference``.
 """

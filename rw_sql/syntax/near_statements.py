@@ -33,11 +33,11 @@ DESCRIBE."""
 
 
 def near_statement(text: str, parameters: Iterable[str] = ()) -> SqlError | None:
-    """The error for a statement that neither rw_sql nor Spark accepts; the hint of the error is the statement that was
-    probably meant. None if no statement is similar.
+    """Returns the error for a statement that neither rw_sql nor Spark accepts. The hint of the error is the statement
+    that was probably meant. Returns None if no statement is similar.
 
-    Only the first words are compared; the parser checks the rest once the statement is corrected. ``parameters`` are
-    the names of parameters, which SHOW accepts in addition to the kinds of objects.
+    Only the first words are compared. The parser checks the remaining words when the user has corrected the statement.
+    ``parameters`` are the names of parameters, which SHOW accepts in addition to the kinds of objects.
     """
     try:
         statement = parse_statement(text)

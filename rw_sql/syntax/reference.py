@@ -1,4 +1,5 @@
-"""Generates pages of docs/reference: the language from the grammar, connectors from their specs, error codes."""
+"""Generates pages of docs/reference: the page of the language from the grammar, the page of connectors from their
+specs, and the page of error codes."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _RULE = re.compile(r"[!?]?([a-z_]+)\s*:")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One grammar rule: its name, its example and its definition."""
+    """One grammar rule, with its name, its example and its definition."""
 
     name: str
     example: str
@@ -29,7 +30,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chapter:
-    """One grammar file: its first comment and its rules."""
+    """One grammar file, with its first comment and its rules."""
 
     name: str
     title: str
@@ -155,5 +156,5 @@ def errors_page() -> str:
 
 
 def pages() -> dict[str, str]:
-    """The name of each page under docs/reference, and its text."""
+    """Returns the name and the text of each page under docs/reference."""
     return {"language.md": language_page(), "connectors.md": connectors_page(), "errors.md": errors_page()}

@@ -37,11 +37,11 @@ class CatalogView(Protocol):
 class SchemaView(Protocol):
     """The catalog lookups that are needed to route statements about schemas.
 
-    Without these lookups, such statements go to Spark if Spark supports them too.
+    Without these lookups, such statements are passed to Spark if Spark supports them too.
     """
 
     def has_schema(self, name: str | None = None) -> bool:
-        """True if an rw_sql schema with this name exists; without a name, if any schema other than ``public``
+        """True if an rw_sql schema with this name exists. If no name is given, True if any schema other than ``public``
         exists."""
         ...
 
@@ -68,8 +68,8 @@ _OURS_ALONE = re.compile(
 def route(text: str, catalog: CatalogView) -> Statement | None:
     """The parsed statement if the text is an rw_sql statement; None if the text must be sent to Spark unchanged.
 
-    Raises SqlError for an invalid text if its first words belong to rw_sql only, or if an rw_sql clause or object
-    precedes the error.
+    Raises SqlError for an invalid text if only rw_sql has statements with these first words, or if an rw_sql clause or
+    object precedes the error.
     """
     from rw_sql.syntax.parsing.script import parse_statement
 
@@ -109,7 +109,7 @@ _NAMED_ALIKE = (
 
 
 def is_ours(statement: Statement, catalog: CatalogView) -> bool:
-    """True if a parsed statement is rw_sql's even though Spark has a statement with the same syntax."""
+    """True if a parsed statement is a statement of rw_sql even though Spark has a statement with the same syntax."""
     match statement:
         case ast.Explain():
             return is_ours(statement.statement, catalog)
@@ -217,7 +217,7 @@ def _has_table_clause(text: str, tokens: list[Token], end: int) -> bool:
     """True if the text has a clause of rw_sql before the position ``end``, or a WITH list with a connector after this
     position.
 
-    Only rw_sql's statements have such a list. ``tokens`` are the tokens before ``end``. Anything that Spark reads as a
+    Only statements of rw_sql have such a list. ``tokens`` are the tokens before ``end``. Text that Spark reads as a
     string or a comment does not count.
     """
     from rw_sql.syntax.parsing.script import without_strings

@@ -1,4 +1,4 @@
-"""``rw-sql check`` finds errors in SQL files without Spark, Java or network."""
+"""Implements ``rw-sql check``, which finds errors in SQL files without Spark, Java or network."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OUTPUTS = ("text", "json", "github", "sarif", "junit")
 
 
 def check_script(text: str, file: str, checker: ScriptChecker | None = None) -> Iterator[Checked]:
-    """Checks a script: yields its statements one by one, each with its errors."""
+    """Checks a script. Yields the statements of the script one by one, each with its errors."""
     from rw_sql.plan.offline.script import ScriptChecker
 
     checker = checker or ScriptChecker()
@@ -53,7 +53,7 @@ def run_check(
 ) -> int:
     """Checks files and folders, prints the errors in the output format ``output``, and returns the exit status.
 
-    With ``is_each``, each file or folder is checked on ``catalog`` itself. Without ``is_each``, each file or folder is
+    If ``is_each`` is true, each file or folder is checked on ``catalog`` itself. Otherwise, each file or folder is
     checked on the catalog that results from the files before it. Raises SqlError for an environment or variable that
     does not exist.
     """

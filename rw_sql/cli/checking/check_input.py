@@ -1,7 +1,7 @@
-"""Reads the input of ``rw-sql check``: files in the given order, and folders, whose statements are ordered by their
-dependencies.
+"""Reads the input of ``rw-sql check``. Files are read in the given order. The statements of folders are ordered by
+their dependencies.
 
-Variables are replaced before checking; findings refer to positions in the original files.
+Variables are replaced before checking, but findings refer to positions in the original files.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ other errors are reported too."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedFile:
-    """A file to check: its original text, and the text with variables replaced. ``hide`` hides the values of variables
-    whose names suggest a secret."""
+    """A file to check, with the original text, and with the text in which variables are replaced. ``hide`` hides the
+    values of variables whose names suggest a secret."""
 
     path: str
     text: str
@@ -61,7 +61,7 @@ class CheckedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedGroup:
-    """Files that are checked together: either a single file, whose statements form a script, or the files of a
+    """Files that are checked together. This is either a single file, whose statements form a script, or the files of a
     folder, whose statements define objects in any order."""
 
     files: tuple[CheckedFile, ...]
@@ -111,7 +111,8 @@ def read_groups(
 def check_group(
     group: CheckedGroup, checker: ScriptChecker, *, has_catalog: bool = True
 ) -> Iterable[tuple[CheckedFile, list[Checked]]]:
-    """Checks a group: yields each file with its statements, in the order of the file, and their errors.
+    """Checks a group. Yields each file with its statements, in the order of the file, and with the errors of the
+    statements.
 
     With a catalog, the objects of a folder may exist already, as for ``rw-sql diff``. Without a catalog, the statements
     of a folder may use secrets that the folder does not define, because users create secrets by hand.
@@ -130,7 +131,7 @@ def check_group(
 def _check_folder(
     files: Sequence[CheckedFile], checker: ScriptChecker, *, has_catalog: bool
 ) -> dict[str, list[Checked]]:
-    """The statements of a folder's files, by the path of the file."""
+    """Returns the statements of a folder's files, by the path of the file."""
     found: dict[str, list[Checked]] = {file.path: _stray_notes(file) for file in files}
     texts = {file.path: file.expanded.text for file in files}
     pieces = _in_reading_order(files)
@@ -170,8 +171,8 @@ def _refused(checked: Checked, error: SqlError) -> Checked:
 
 
 def _assume_secrets(checker: ScriptChecker, objects: Sequence[FolderObject]) -> frozenset[str]:
-    """Adds secrets to the checker's catalog: the secrets that the objects use, but that neither the objects nor the
-    catalog define. Returns the names of these secrets."""
+    """Adds secrets to the checker's catalog. These are the secrets that the objects use but that neither the objects
+    nor the catalog define. Returns the names of these secrets."""
     defined = {made.name for made in objects if made.kind == "secret"}
     named = {name for made in objects for kind, name in named_by(made) if kind == "secret"}
     found = sorted(name for name in named - defined if checker.snapshot.find("secret", name) is None)
@@ -185,7 +186,8 @@ def _assume_secrets(checker: ScriptChecker, objects: Sequence[FolderObject]) -> 
 
 
 def _stray_notes(file: CheckedFile) -> list[Checked]:
-    """The errors for comments ``-- rw:`` below the last statement, which belong to no statement."""
+    """Returns the errors for comments ``-- rw:`` below the last statement. Such comments do not refer to any
+    statement."""
     error = stray_note(file.expanded.text)
     if error is None or error.span is None:
         return []
@@ -207,13 +209,13 @@ def _stray_notes(file: CheckedFile) -> list[Checked]:
 def _in_reading_order(
     files: Iterable[CheckedFile],
 ) -> list[tuple[str, ScriptStatement, SqlError | None, FolderObject | None]]:
-    """The statements of a folder, sorted so that each statement follows the statements on which it depends.
+    """Returns the statements of a folder, sorted so that each statement follows the statements on which it depends.
 
     Each statement comes with the reason why a folder must not contain the statement, and with the object that the
     statement defines (None if there is no such reason or object).
 
-    Statements that do not parse come first, so that the names that they define are known when the other statements are
-    checked.
+    Statements that do not parse come first, so that the names in these statements are known when the other statements
+    are checked.
     """
     wrong: list[tuple[str, ScriptStatement, SqlError | None]] = []
     objects: list[FolderObject] = []
@@ -262,8 +264,9 @@ def _in_reading_order(
 
 
 def _parts(text: str) -> Iterator[tuple[ScriptStatement, str, SqlError | None]]:
-    """The statements of one file of a folder, each with its comments. If a ``;`` is missing between two statements, the
-    text is split between these statements, and the first of them comes with the error for the missing ``;``."""
+    """Returns the statements of one file of a folder, each with its comments. If a ``;`` is missing between two
+    statements, the text is split between these statements, and the first of these statements comes with the error for
+    the missing ``;``."""
     waiting = list(statements_with_notes(text))
     while waiting:
         piece, notes = waiting.pop(0)

@@ -1,7 +1,7 @@
 """Checks a folder for a catalog that may already have the folder's objects.
 
-``rw-sql apply`` does not create such objects but changes them. The definitions are therefore checked on the catalog
-without these objects, and then the changes that ``rw-sql diff`` finds are planned on the whole catalog.
+``rw-sql apply`` does not create such objects but changes them. The definitions are therefore first checked on the
+catalog without these objects. Afterwards, the changes that ``rw-sql diff`` finds are planned on the whole catalog.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 def without_objects(catalog: Snapshot, objects: Iterable[FolderObject]) -> Snapshot:
-    """The catalog without the objects that a folder defines, and without the objects that depend on them. The result
-    still contains the user's own Delta tables."""
+    """Returns the catalog without the objects that a folder defines, and without the dependents of these objects. The
+    result still contains the user's own Delta tables."""
     defined = [record for made in objects for record in _same_name(catalog, made)]
     schemas = [record for record in defined if record.kind == "schema"]
     inside = [record for schema in schemas for record in objects_in(catalog, schema.name)]
@@ -40,8 +40,8 @@ def without_objects(catalog: Snapshot, objects: Iterable[FolderObject]) -> Snaps
 
 
 def _same_name(catalog: Snapshot, made: FolderObject) -> list[ObjectRecord]:
-    """The objects of the catalog that have the name of the folder's object. The source of a table is dropped with the
-    table."""
+    """Returns the objects of the catalog that have the name of the folder's object. The source of a table is left out,
+    because it is dropped together with the table."""
     kinds = RELATIONS if made.kind in RELATIONS else (made.kind,)
     found = (catalog.find(kind, made.name) for kind in kinds)
     return [
@@ -54,8 +54,8 @@ def _same_name(catalog: Snapshot, made: FolderObject) -> list[ObjectRecord]:
 def errors_of_changes(
     checker: ScriptChecker, catalog: Snapshot, objects: Sequence[FolderObject]
 ) -> Iterator[tuple[FolderObject, SqlError]]:
-    """The errors of the changes that make the catalog match the folder, each with the affected definition and a
-    position in this definition. Afterwards, the checker's catalog is the catalog with these changes.
+    """Returns the errors of the changes that make the catalog match the folder. Each error comes with the affected
+    definition and a position in this definition. After the call, the checker's catalog includes these changes.
 
     The definitions themselves must have no errors.
     """
@@ -76,8 +76,8 @@ def errors_of_changes(
 
 
 def _definition(change: DeployChange, objects: Sequence[FolderObject]) -> FolderObject:
-    """The definition to which a change belongs. If the folder does not define the object, returns the first definition
-    of the folder."""
+    """Returns the definition of the object that a change concerns. If the folder does not define the object, returns
+    the first definition of the folder."""
     named = (made for made in objects if (made.kind, made.name) == (change.kind, change.name))
     return next(named, objects[0])
 

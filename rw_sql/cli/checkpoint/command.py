@@ -1,5 +1,5 @@
-"""``rw-sql checkpoint``: commands for Structured Streaming checkpoints that were made without rw_sql. These commands
-need neither Spark nor Java."""
+"""Defines ``rw-sql checkpoint``, the commands for Structured Streaming checkpoints that were made without rw_sql. These
+commands need neither Spark nor Java."""
 
 from __future__ import annotations
 

@@ -71,8 +71,8 @@ _STOPPED = "Is the job that uses this checkpoint stopped? Type yes: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstreams:
-    """The settings for reading the state of a job's upstreams: the options of the Kafka client, and the paths of the
-    Delta tables."""
+    """The settings for reading the state of a job's upstreams. They consist of the options of the Kafka client, and of
+    the paths of the Delta tables."""
 
     options: tuple[Option, ...] = ()
     tables: tuple[str, ...] = ()
@@ -403,8 +403,8 @@ def _carry_out(
 
 def _ask(console: Console, plan: Plan, *, is_assumed_stopped: bool, is_yes: bool) -> bool:
     """Asks whether the job is stopped and whether to carry out the plan. Raises SqlError CONFIRMATION_NEEDED unless
-    both points are confirmed. Returns True if the user was asked, and False if the command's options confirmed both
-    points without a question."""
+    both points are confirmed. Returns True if the user has answered a question, and False if the command's options have
+    confirmed both points without a question."""
     can_ask = console.is_terminal and sys.stdin.isatty()
     if not is_assumed_stopped and not (can_ask and _is_yes(console, _STOPPED)):
         raise SqlError(
@@ -447,8 +447,8 @@ def _without(table: Table, names: Iterable[str]) -> Table:
 
 
 def _as_rows(table: Table) -> Rows:
-    """The rows as text. Times are shown with their zone. The zone is UTC, because no Spark session determines another
-    zone."""
+    """Returns the rows as text. Times are shown with their zone. The zone is UTC, because no Spark session determines
+    another zone."""
     rows = (((str(value) if isinstance(value, datetime) else cell_text(value)) for value in row) for row in table.rows)
     return Rows(columns=tuple(name for name, _ in table.columns), rows=tuple(map(tuple, rows)))
 

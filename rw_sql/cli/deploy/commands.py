@@ -316,10 +316,10 @@ def _stored_catalog(file: str) -> tuple[Warehouse, Snapshot]:
 
 
 def _require_allowed(snapshot: Snapshot, changes: Sequence[DeployChange], *, allow_drop: bool) -> list[DeployChange]:
-    """The changes to carry out.
+    """Returns the changes to carry out.
 
-    Without ``--allow-drop``, objects that are missing from the folder are kept, and so are columns that the owner may
-    have added. Raises SqlError if an object cannot change without a DROP of this or another object.
+    Without ``--allow-drop``, rw_sql keeps objects that are missing from the folder, and also keeps columns that the
+    owner may have added. Raises SqlError if an object cannot change without a DROP of this or another object.
     """
     from rw_sql.model.object_lookup import spoken
     from rw_sql.plan.deploy.columns import is_optional

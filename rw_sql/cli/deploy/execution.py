@@ -117,8 +117,8 @@ def carry_out(
     ``plan_file`` is the file from which the plan was read, if any.
 
     All statements are planned before the first statement runs, so that nothing is changed if one of the statements
-    would be refused, or needs a confirmation that nobody can give. If there is only one statement, it is not planned
-    beforehand, because a refused statement changes nothing.
+    would be refused or would need a confirmation that nobody can give. If there is only one statement, it is not
+    planned beforehand, because a refused statement changes nothing.
 
     A change that rebuilds a view is complete when queries read the new rows. Raises SqlError NOT_APPLIED_YET if the
     view's job is stalled, or if no process runs the job. Raises SqlError CONCURRENT_CHANGE if another session has
@@ -172,8 +172,8 @@ def carry_out(
 def _require_possible(
     spark: SparkSession, runner: StatementRunner, changes: Sequence[DeployChange], plan_file: str | None
 ) -> None:
-    """Raises SqlError if a statement would be refused on the catalog that the preceding statements produce, or if it
-    needs a confirmation that nobody can give."""
+    """Raises SqlError if a statement would be refused on the catalog that the preceding statements produce, or if the
+    statement needs a confirmation that nobody can give."""
     from rw_sql.cli.terminal.output import print_error
     from rw_sql.plan.result.confirmation import UnconfirmedError, hint_beforehand
     from rw_sql.session.scripts import run_dry
@@ -207,7 +207,8 @@ def _require_rebuilt(snapshot: Snapshot, change: DeployChange, again: str) -> No
 
 
 def _unfinished(snapshot: Snapshot, wait: Wait) -> str:
-    """The name of the view that a WAIT waits for, if it is still being rebuilt; otherwise, the empty string."""
+    """If the view for which a WAIT waits is still being rebuilt, returns the view's name; otherwise, the empty
+    string."""
     from rw_sql.model.object_lookup import object_name
 
     name = object_name(wait.name) if wait.name is not None else ""

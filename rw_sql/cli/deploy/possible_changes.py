@@ -56,11 +56,11 @@ def possible_changes(
 ) -> tuple[DeployChange, ...]:
     """The changes that make the catalog match the folder; see :func:`rw_sql.plan.deploy.changes.compare`.
 
-    If a view of the folder reads another view that gets a new query, and the first view could therefore not keep its
-    columns, the changes create the first view again. The changes also create a view again if the view lacks a column
-    that another definition needs, and if the view can get this column in no other way. A view is also created again if
-    a column can only be dropped before the view gets its new query. A table is created again if its columns cannot
-    change in place.
+    Suppose that a view of the folder reads another view, and the other view gets a new query. If the first view could
+    therefore not keep its columns, the changes create the first view again. The changes also create a view again if the
+    view lacks a column that another definition needs, and if the view can get this column in no other way. A view is
+    also created again if a column can only be dropped before the view gets its new query. A table is created again if
+    its columns cannot change in place.
     """
     unable: dict[int, str] = {}
     while True:
@@ -127,8 +127,8 @@ def _rebuild_after_drop(snapshot: Snapshot, changes: Sequence[DeployChange]) -> 
 def _fixed_table(
     snapshot: Snapshot, folder: Sequence[FolderObject], changes: Sequence[DeployChange]
 ) -> tuple[int, str] | None:
-    """Finds the first table whose columns cannot change in place, but that could be created again. Returns the id of
-    the table and the reason for creating the table again; None if there is no such table."""
+    """Finds the first table that could be created again, but whose columns cannot be changed in place. Returns the id
+    of the table and the reason for creating the table again; None if there is no such table."""
     if not any(isinstance(statement, _OF_COLUMNS) for change in changes for statement in change.statements):
         return None
     checker = ScriptChecker(snapshot)
@@ -140,7 +140,7 @@ def _fixed_table(
 
 
 def _can_create_again(snapshot: Snapshot, folder: Sequence[FolderObject], change: DeployChange) -> bool:
-    """True if the table of a change could be dropped, and created as the folder defines it."""
+    """True if the table of a change could be dropped, and could be created again with the folder's definition."""
     wanted = next(wanted.statement for wanted in folder if (wanted.kind, wanted.name) == (change.kind, change.name))
     checker, texts = ScriptChecker(snapshot), (render(DropTable(name=wanted.name, is_cascade=True)), render(wanted))
     return not any(checked.errors for text in texts for checked in checker.check(text, "folder"))

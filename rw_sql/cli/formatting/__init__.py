@@ -1,4 +1,4 @@
-"""``rw-sql fmt``: the layout of statements and queries. Comments keep their places.
+"""Implements ``rw-sql fmt``, which formats statements and queries. Comments keep their places.
 
-Imports: ``syntax``, ``interface``, ``terminal``. Begin with ``command``, then ``statement``.
+Imports: ``syntax``, ``interface``, ``terminal``. Begin with ``command`` and ``statement``.
 """

@@ -1,4 +1,4 @@
-"""``rw-sql fmt``: formats rw_sql's statements and queries.
+"""Implements ``rw-sql fmt``, which formats rw_sql's statements and queries.
 
 Comments, and Spark's other statements, are left unchanged.
 """
@@ -29,7 +29,8 @@ class NoCatalog:
     parameters."""
 
     def has_object(self, name: object) -> bool:
-        """Returns False: without a catalog, an object's name never identifies a statement as rw_sql's."""
+        """Returns False, because without a catalog, an object's name never shows that a statement is a statement of
+        rw_sql."""
         return False
 
     def has_parameter(self, name: str) -> bool:
@@ -100,9 +101,9 @@ def statement_of(text: str) -> Statement | None:
 def run_fmt(paths: list[str], *, check: bool = False, is_canonical: bool = False, output: str = "text") -> int:
     """Formats files in place, and standard input to standard output. Returns the exit status.
 
-    With ``check``, no file is written. The differences are printed, and the status is 1 if there are differences. A
-    file with an error is left unchanged, the error is printed to standard error, and the status is 1, or 2 if no file
-    could be read. With the output format ``json``, one document is printed. For each file, the document contains the
+    If ``check`` is true, no file is written. The differences are printed, and the status is 1 if there are differences.
+    A file with an error is left unchanged, the error is printed to standard error, and the status is 1, or 2 if no file
+    could be read. If the output format is ``json``, one document is printed. For each file, the document contains the
     file's error, and whether the file was (or would be) changed.
     """
     statuses: set[int] = set()

@@ -1,4 +1,4 @@
-"""Finds the comments of a statement, and puts them back into the formatted text."""
+"""Finds the comments of a statement, and inserts the comments into the formatted text."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def without_comments(text: str, comments: Sequence[Comment]) -> str:
 def pairs_of(before: Sequence[Token], after: Sequence[Token]) -> dict[int, int]:
     """Maps the index of each token of the original text to the index of the same token in the formatted text.
 
-    The two indexes may differ, because formatting may drop words without a meaning and may reorder clauses. The result
-    does not contain dropped tokens.
+    The two indexes may differ, because formatting may remove words that have no meaning, and may reorder clauses. The
+    result does not contain dropped tokens.
     """
     old, new = [_key(token) for token in before], [_key(token) for token in after]
     same = 0
@@ -104,7 +104,7 @@ def pairs_of(before: Sequence[Token], after: Sequence[Token]) -> dict[int, int]:
 
 
 def _matched(old: Sequence[_Key], new: Sequence[_Key]) -> Iterator[tuple[int, int]]:
-    """Pairs of equal tokens, in the order of both texts.
+    """Returns pairs of equal tokens, in the order of both texts.
 
     Long texts are divided at the tokens that occur only once, such as the names of columns, because the time to compare
     two texts grows with more than the square of their length.
@@ -181,8 +181,8 @@ def is_any_inside(text: str, comments: Sequence[Comment], before: Sequence[Token
 
 
 def put_back(text: str, comments: Sequence[Comment], before: Sequence[Token]) -> str:
-    """The formatted text with ``comments``, which are the comments of the original text. ``before`` are the tokens of
-    the original text.
+    """Returns the formatted text with ``comments``, which are the comments of the original text. ``before`` are the
+    tokens of the original text.
 
     A comment on a separate line stays attached to the next token. Any other comment stays attached to the previous
     token.
@@ -220,7 +220,7 @@ def _margin(text: str, at: int) -> int:
 
 
 def _between(comments: Sequence[Comment], blank: str, margin: int, following: str) -> str:
-    """The comments between two tokens, with the white space around them.
+    """Returns the comments between two tokens, with the white space around these comments.
 
     ``blank`` is the white space to use if there are no comments.
     """

@@ -1,4 +1,4 @@
-"""The layout of a query: a short query is put on one line, and a longer query gets one line per clause.
+"""Lays out queries. A short query is put on one line, and a longer query gets one line per clause.
 
 The only change to tokens is the case of reserved words.
 """
@@ -35,7 +35,7 @@ _COMPARISONS = frozenset({"=", "==", "<>", "!=", "<=", ">=", "<=>"})
 def lay_out_query(text: str, *, is_broken: bool = False) -> str:
     """Lays out a query that has no comments. If the text is not recognized as a query, returns the text unchanged.
 
-    With ``is_broken``, each clause begins a new line even if the query is short.
+    If ``is_broken`` is true, each clause begins a new line even if the query is short.
     """
     try:
         tokens = scan(text)
@@ -65,7 +65,7 @@ class _Layout:
         self._ends = _ends(self._words)
 
     def query(self, first: int, last: int, margin: int) -> str:
-        """Writes a query: on one line if it fits, otherwise with a line per clause."""
+        """Writes a query on one line if the query fits, and otherwise with one line per clause."""
         if self._fits(first, last, margin):
             return self._flat(first, last)
         starts = [first, *(at for at in self._level(first, last) if at > first and self._begins_clause(at, first))]
@@ -93,7 +93,8 @@ class _Layout:
         return line.join(self._expression(*part, margin + _STEP * (at > 0)) for at, part in enumerate(conditions))
 
     def _expression(self, first: int, last: int, margin: int) -> str:
-        """Writes tokens on one line. If the tokens do not fit, breaks the line at subqueries, arguments, and WHEN."""
+        """Writes tokens on one line. If the tokens do not fit on the line, breaks the line at subqueries, arguments,
+        and WHEN."""
         if self._fits(first, last, margin) and not (self._is_broken and self._has_query(first, last)):
             return self._flat(first, last)
         text, at = "", first
@@ -280,7 +281,7 @@ _AFTER_NAME = ",.;)]=<>!*/%|&^"
 
 
 def _closing(tokens: Sequence[Token]) -> dict[int, int]:
-    """Maps the position of each opening parenthesis to the position of its closing parenthesis."""
+    """Maps the position of each opening parenthesis to the position of the matching closing parenthesis."""
     opened: list[int] = []
     pairs = {}
     for at, token in enumerate(tokens):
@@ -294,7 +295,7 @@ def _closing(tokens: Sequence[Token]) -> dict[int, int]:
 
 
 def _ends(words: Sequence[str]) -> dict[int, int]:
-    """Maps the position of each CASE to the position of its END."""
+    """Maps the position of each CASE to the position of the matching END."""
     opened: list[int] = []
     pairs = {}
     for at, word in enumerate(words):

@@ -28,8 +28,8 @@ _TYPE = "rw_sql_type_{}"
 def format_statement(text: str, *, is_canonical: bool = False) -> str:
     """Formats an rw_sql statement.
 
-    The result has the same meaning as the original: except for the layout of queries, both texts parse to equal
-    statements. With ``is_canonical``, types have their canonical names. Raises SqlError.
+    The result has the same meaning as the original. Except for the layout of queries, both texts parse to equal
+    statements. If ``is_canonical`` is true, types have their canonical names. Raises SqlError.
     """
     tokens = scan(text)
     comments = comments_of(text, tokens)
@@ -65,8 +65,8 @@ def format_query(text: str) -> str:
 
 
 def _rendered(statement: Statement, types: Sequence[str], *, is_broken: bool) -> str:
-    """Renders the statement. ``types`` are the spellings of the types in the statement, in the order of the types.
-    Without ``types``, the types have their canonical names."""
+    """Renders the statement. ``types`` are the spellings of the types in the statement, in the order of the types. If
+    ``types`` is not given, the types have their canonical names."""
     left = iter(types)
 
     def replaced(part: object) -> object:
@@ -85,7 +85,8 @@ def _rendered(statement: Statement, types: Sequence[str], *, is_broken: bool) ->
 
 
 def _mapped(part: Any, replaced: Callable[[object], object]) -> Any:
-    """A copy of a part of a statement. Each nested part for which ``replaced`` returns a replacement is replaced."""
+    """Returns a copy of a part of a statement. Each nested part for which ``replaced`` returns a replacement is
+    replaced."""
     found = replaced(part)
     if found is not None:
         return found
@@ -126,8 +127,8 @@ def _written_types(statement: Statement, tokens: Sequence[Token]) -> list[str]:
 
 
 def _type_behind(before: Token, tokens: Sequence[Token], start: int) -> tuple[str, int] | None:
-    """Finds the next token equal to ``before``. Returns the type that follows this token, as spelled in the text, and
-    the index after the type."""
+    """Finds the next token that is equal to ``before``. Returns the type that follows this token, as spelled in the
+    text, and the index of the token after the type."""
     for at in range(start, len(tokens) - 1):
         if tokens[at].value != before.value:
             continue

@@ -1,4 +1,5 @@
-"""``rw-sql --install-completion [SHELL]``: completion of commands, options and values in bash, zsh and fish."""
+"""Implements ``rw-sql --install-completion [SHELL]``, the completion of commands, options and values in bash, zsh and
+fish."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ _WORDS = "rw_sql.words"
 
 
 class RootGroup(TyperGroup):
-    """The root command. The completion options of this command take an optional shell; the default is the running
+    """The root command. The completion options of this command take an optional shell. The default is the running
     shell.
 
-    If a command line has a word whose option is missing, the error's hint is the corrected command line.
+    If the option before a word of a command line is missing, the error's hint is the corrected command line.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -39,7 +40,7 @@ class RootGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command. Raises SqlError INVALID_OPTION for a word whose option is missing.
+        """Runs the command. Raises SqlError INVALID_OPTION if the option before a word is missing.
 
         After Ctrl-C, typer ends the process without a message. If the interrupt has a message, for example that the
         statement is committed, this method prints the message.

@@ -1,5 +1,5 @@
-"""Reports the error that ends a command: as text on standard error and, if JSON output was requested, also as JSON on
-standard output."""
+"""Reports the error that ends a command. The error is printed as text on standard error. If JSON output was requested,
+the error is also printed as JSON on standard output."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def error_as_json(error: SqlError, hide: Callable[[str], str] = str) -> dict[str
 
 def interrupt_as_json(interrupt: KeyboardInterrupt, hint: str) -> dict[str, Any]:
     """Converts a Ctrl-C to a dictionary with the same keys as an error. The code is None, because Ctrl-C is not an
-    error of rw_sql; the SQLSTATE is that of a cancelled query."""
+    error of rw_sql. The SQLSTATE is that of a cancelled query."""
     message = f"cancelled: {interrupt}" if str(interrupt) else "cancelled"
     shown = dict.fromkeys(("code", "sqlstate", "message", "hint", "detail", "file", "line", "column"))
     return {**shown, "sqlstate": "57014", "message": message, "hint": hint}

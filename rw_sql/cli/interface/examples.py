@@ -1,4 +1,4 @@
-"""One or two examples per command, for ``--help`` and the reference page. A test parses every example."""
+"""Defines one or two examples per command, for ``--help`` and for the reference page. A test parses every example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exit statuses of all commands, by class of error."""
+"""Defines the exit statuses of all commands, by class of error."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def is_refused(error: SqlError) -> bool:
 
 
 def tells_difference(words: Sequence[str]) -> bool:
-    """True if status 2 of a command line means a difference. ``words`` is the command line, without the program's
-    name."""
+    """True if the exit status 2 of a command line means that there is a difference. ``words`` is the command line,
+    without the program's name."""
     return "diff" in words[:1] and "--exit-code" in words
 
 

@@ -2,7 +2,7 @@
 
 Python runs a signal's handler between any two instructions of the main thread, and therefore also inside a finalizer or
 a weak reference's callback. Python prints and ignores exceptions that are raised in a finalizer or in such a callback
-(``sys.unraisablehook``). The KeyboardInterrupt is then lost, and a prompt continues to wait.
+(``sys.unraisablehook``). In this case, the KeyboardInterrupt is lost, and a prompt continues to wait.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The error for a word in a place where the command accepts only options. The hint is the command line that the user
-probably meant.
+"""Makes the error for a word in a place where the command accepts only options. The hint is the command line that the
+user probably meant.
 
 For example, ``rw-sql source show orders`` gets the hint ``rw-sql source show -s orders``.
 """
@@ -38,8 +38,8 @@ _UNLIKELY = "a-word-that-nobody-types-"
 
 
 def misplaced_word(error: Any, words: Sequence[str]) -> SqlError | None:
-    """The error for a command line that the option parser refused with ``error``; None if no word lacks its option, or
-    if it is not clear which option was meant.
+    """Returns the error for a command line that the option parser has refused with ``error``. Returns None if no word
+    lacks an option, or if it is not clear which option was meant.
 
     ``words`` is the command line, without the program's name.
     """
@@ -77,7 +77,7 @@ def misplaced_word(error: Any, words: Sequence[str]) -> SqlError | None:
 
 
 def _parsed(context: Any, given: Sequence[str]) -> tuple[set[str], list[str]] | None:
-    """The names of the options in a command line, and the words of the command line that belong to no option."""
+    """Returns the names of the options in a command line, and the words that are not the value of an option."""
     try:
         found, extra, _ = context.command.make_parser(context).parse_args(list(given))
     except Exception as refused:
@@ -88,7 +88,7 @@ def _parsed(context: Any, given: Sequence[str]) -> tuple[set[str], list[str]] | 
 
 
 def _is_extra(context: Any, given: Sequence[str], at: int) -> bool:
-    """True if the word at ``at`` belongs to no option."""
+    """True if the word at ``at`` is not the value of an option."""
     if given[at].startswith("-") and len(given[at]) > 1:
         return False
     marked = f"{_UNLIKELY}{at}"

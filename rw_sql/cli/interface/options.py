@@ -135,13 +135,14 @@ LastSeen = Annotated[
 
 
 def output_option(*forms: str, help: str = "The output format.") -> Any:
-    """``--output`` with the output formats that a command supports. The first format is the default."""
+    """Returns the option ``--output`` with the output formats that a command supports. The first format is the
+    default."""
     return typer.Option("--output", "-o", metavar="|".join(forms), help=help, autocompletion=complete_words(*forms))
 
 
 def require_output(output: str, forms: Sequence[str], option: str = "--output") -> None:
     """Raises SqlError INVALID_OPTION if the command does not support the output format. If the command supports the
-    format, the command's later errors are reported in this format."""
+    format, later errors of the command are reported in this format."""
     if output not in forms:
         message = f"{option} must be {either(forms)}, but is {output!r}"
         raise SqlError(INVALID_OPTION, message, hint=f"{option} {forms[-1]}")
@@ -182,7 +183,7 @@ def _report(old: str, new: str) -> Callable[[Any], Any]:
 
 
 def allow_words(given: Sequence[str] | None) -> list[str]:
-    """The words of ``--allow``, which may be repeated or contain lists separated by commas."""
+    """Returns the words of ``--allow``. The option may be repeated, and its value may be a list separated by commas."""
     return [word for each in given or () for word in each.replace(",", " ").split()]
 
 

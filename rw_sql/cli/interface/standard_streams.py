@@ -1,8 +1,9 @@
-"""Opens the standard streams that a command's parent has closed, and reports a standard output that cannot be written.
+"""Opens the standard streams that a command's parent process has closed, and reports errors of writes to standard
+output.
 
-Without the report, a command whose standard output is on a full disk would blame the file system of the warehouse. If a
-stream stayed closed, the next file or socket to be opened would get the stream's number, and the JVM would write into
-that file or socket.
+Without the report, if the standard output of a command is on a full disk, the command would report an error of the
+warehouse's file system. If a stream remained closed, the next opened file or socket would get the stream's number, and
+the JVM would write into that file or socket.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 class OutputError(SqlError):
-    """Standard output cannot be written.
+    """Raised if standard output cannot be written.
 
     This exception is not an OSError, because an OSError of a command concerns the command's warehouse or files.
     """
@@ -54,8 +55,9 @@ class _Descriptor(io.FileIO):
 @contextmanager
 def usable_streams() -> Iterator[None]:
     """A context manager. Inside the context, all three standard streams are open, and each error of standard output is
-    raised as an OutputError. This includes an error of the last write, at the end of the block. Characters that the
-    encoding of standard output lacks, as in an ISO-8859 locale, are written as escapes that JSON and Spark read."""
+    raised as an OutputError. This includes an error of the last write, at the end of the block. If the encoding of
+    standard output lacks a character, as in an ISO-8859 locale, the character is written as an escape that JSON and
+    Spark can read."""
     _open_closed()
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors=_ESCAPES)
@@ -83,7 +85,8 @@ def usable_streams() -> Iterator[None]:
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:
-    r"""Writes characters as ``\uXXXX``. JSON has neither the ``\xXX`` nor the ``\UXXXXXXXX`` of backslashreplace."""
+    r"""Writes characters as ``\uXXXX``, because JSON supports neither the form ``\xXX`` nor the form ``\UXXXXXXXX`` of
+    backslashreplace."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
@@ -110,8 +113,8 @@ def _open_closed() -> None:
 
 
 def _checked(stream: object) -> io.TextIOWrapper | None:
-    """A copy of the process's standard output; None if standard output is a terminal, or if ``stream`` has replaced the
-    standard output of the process."""
+    """Returns a copy of the process's standard output. Returns None if standard output is a terminal, or if ``stream``
+    has replaced the standard output of the process."""
     if stream is not sys.__stdout__ or not isinstance(stream, io.TextIOWrapper) or stream.isatty():
         return None
     stream.flush()

@@ -1,4 +1,4 @@
-"""Reports of commands in output formats for other programs: JSON, annotations, SARIF, JUnit.
+"""Writes reports of commands in output formats for other programs: JSON, annotations, SARIF, JUnit.
 
 Imports: ``errors``, ``plan``. Begin with ``check_reports``.
 """

@@ -1,4 +1,4 @@
-"""Prints the errors found by ``rw-sql check``: as text, JSON, GitHub annotations, SARIF or JUnit."""
+"""Prints the errors that ``rw-sql check`` has found, as text, JSON, GitHub annotations, SARIF or JUnit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 class Report:
     """The checked files in the given order.
 
-    Each file has its text and its statements, or the reason why it could not be read.
+    Each file comes with its text and its statements, or with the reason why the file could not be read.
     """
 
     files: list[tuple[str, str, tuple[Checked, ...]]] = field(default_factory=list)
@@ -129,8 +129,8 @@ def _write_text(report: Report) -> None:
 
 
 def statement_json(checked: Checked) -> dict[str, Any]:
-    """One statement as JSON. ``line``, ``column``, ``code``, ``message`` and ``hint`` belong to the statement's first
-    error."""
+    """One statement as JSON. ``line``, ``column``, ``code``, ``message`` and ``hint`` are those of the statement's
+    first error."""
     first = checked.errors[0] if checked.errors else None
     return {
         "file": checked.file,
@@ -155,8 +155,8 @@ def statement_json(checked: Checked) -> dict[str, Any]:
 
 
 def unreadable_json(path: str, error: SqlError) -> dict[str, Any]:
-    """JSON for a file that cannot be read: the keys are those of a statement, without the keys that apply only to
-    statements."""
+    """Returns JSON for a file that cannot be read. The keys are those of a statement, without the keys that apply only
+    to statements."""
     return {
         "file": path,
         "line": error.line,
@@ -330,8 +330,8 @@ def _sarif_note(checked: Checked, places: dict[str, int]) -> dict[str, Any]:
 
 
 def junit_xml(report: Report) -> str:
-    """The report as JUnit XML: a suite per file, a case per statement. The report uses only elements that all dialects
-    of JUnit share."""
+    """The report as JUnit XML, with one suite per file and one case per statement. The report uses only elements that
+    all dialects of JUnit share."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', "<testsuites>"]
     suites = [(path, _cases(checked), sum(bool(c.errors) for c in checked), 0, sum(_is_skipped(c) for c in checked),

@@ -1,4 +1,4 @@
-"""Results as JUnit XML, which CI systems can display case by case."""
+"""Renders results as JUnit XML. CI systems can display such results case by case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The environments of a folder of SQL: files with the values of its ``${variables}``."""
+"""Reads the environments of a folder with SQL files. An environment is a file with the values of the folder's
+``${variables}``."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def environment_of_folder(folder: str, env: str | None) -> dict[str, str]:
-    """The variables of an environment for a folder: from the folder itself or, if this folder does not have the
-    environment, from the nearest parent folder that has the environment.
+    """Returns the variables of an environment for a folder. The variables come from the folder itself or, if this
+    folder does not have the environment, from the nearest parent folder that has the environment.
 
     The result is empty if ``env`` is None. Raises SqlError if no folder has the environment's file.
     """
@@ -51,8 +52,8 @@ def _nearest(folder: Path, env: str | None, missing: str) -> dict[str, str]:
 
 
 def _other_environments(env: str, folders: Sequence[Path]) -> str:
-    """The hint for an environment that has no file: lists the environments of the nearest folder that has
-    environments."""
+    """Returns the hint for an environment that has no file. The hint lists the environments of the nearest folder that
+    has environments."""
     for folder in folders:
         with suppress(OSError):
             found = sorted(path.stem for path in folder.glob("*.env") if path.is_file())
@@ -65,9 +66,9 @@ def _other_environments(env: str, folders: Sequence[Path]) -> str:
 
 
 def environments_of(env: str | None) -> Callable[[str], dict[str, str]] | None:
-    """A function that returns :func:`environment_above` for a file.
+    """Returns a function that returns the result of :func:`environment_above` for a file.
 
-    Returns None if ``env`` is None, because ``${name}`` is then passed to Spark unchanged.
+    Returns None if ``env`` is None, because in this case ``${name}`` is passed to Spark unchanged.
     """
     return None if env is None else lambda file: environment_above(file, env)
 

@@ -34,7 +34,7 @@ class Script:
     parts: tuple[ScriptStatement, ...]
 
     def place(self, part: ScriptStatement) -> tuple[str | None, int, int]:
-        """The file, line and column at which a statement begins, which may be in an included file."""
+        """The file, line and column at which a statement begins. The file may be an included file."""
         origin, span = self.expanded.source(part.start, part.start + len(part.text))
         return origin.file, span.line, span.column
 
@@ -90,12 +90,12 @@ def _secrets(variables: Mapping[str, str]) -> Iterable[str]:
 
 
 def hiding_of(variables: Mapping[str, str]) -> SecretHider:
-    """Hides the values of all ``variables`` whose names suggest a secret."""
+    """Returns a function that hides the values of all ``variables`` whose names suggest a secret."""
     return hiding(_secrets(variables))
 
 
 def hiding(secrets: Iterable[str]) -> SecretHider:
-    """Hides the given secrets, and the secrets in statements."""
+    """Returns a function that hides the given secrets and the secrets in statements."""
     # Longer values are replaced first, because a longer value may contain a shorter value.
     known = frozenset(secrets)
     values = sorted({form for secret in known for form in _forms(secret)}, key=len, reverse=True)
@@ -103,7 +103,7 @@ def hiding(secrets: Iterable[str]) -> SecretHider:
 
 
 def hiding_all(hiders: Iterable[SecretHider]) -> SecretHider:
-    """Hides what any of these hides."""
+    """Combines several secret hiders: hides everything that one of them hides."""
     return hiding(secret for hider in hiders for secret in hider.known)
 
 

@@ -1,4 +1,4 @@
-"""The result of each statement of a run: the summary, the exit status, JSON and JUnit."""
+"""Reports the result of each statement of a run, as a summary, as an exit status, as JSON and as JUnit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class StatementRun:
 
 
 def status_of(error: SqlError) -> Status:
-    """The status of a statement with an error: failed, or refused because a confirmation is missing."""
+    """The status of a statement with an error: "refused" if a confirmation is missing, otherwise "failed"."""
     return "refused" if is_refused(error) else "failed"
 
 
@@ -72,7 +72,7 @@ class RunReport:
 
     @property
     def summary(self) -> str:
-        """One line: ``12 statements: 10 done, 1 failed, 1 not run; 3.2 s``."""
+        """Returns one line such as ``12 statements: 10 done, 1 failed, 1 not run; 3.2 s``."""
         total = len(self.statements)
         counts = {"planned" if self.is_dry and word == "done" else word: n for word, n in self.counts.items()}
         counted = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "nothing to do"
@@ -117,7 +117,7 @@ class RunReport:
         return self.hide(run.text) if run.status == "done" else self.hide.statement(run.text)
 
     def as_junit(self) -> str:
-        """The report as JUnit suites: a suite per file, a case per statement."""
+        """The report as JUnit suites, with one suite per file and one case per statement."""
         timestamp = self.started.replace(tzinfo=None).isoformat(timespec="seconds")
         suites = [
             Suite(name=file or "-", cases=[self._case(run) for run in runs], timestamp=timestamp)
@@ -149,7 +149,7 @@ def _dotted(file: str) -> str:
 
 
 def json_value(value: Any) -> Any:
-    """Converts a value for JSON: numbers, booleans and NULL stay as they are; decimals, times and bytes become text. A
+    """Converts a value for JSON. Numbers, booleans and NULL are not changed. Decimals, times and bytes become text. A
     struct becomes an object or, if two of its fields have the same name, an array of its names and values in pairs."""
     match value:
         case None | bool() | int() | str():

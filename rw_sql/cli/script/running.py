@@ -41,7 +41,7 @@ _NOT_RUN = "a dry run does not run Spark's statements"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The options of a run. With an ``output`` other than ``text``, only the report goes to standard output."""
+    """The options of a run. If ``output`` is not ``text``, only the report is written to standard output."""
 
     warehouse: str | None = None
     is_confirmed: bool = False
@@ -80,8 +80,8 @@ def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: SecretHide
 
 
 class RunStatus:
-    """The status line of a run. The line first shows that Spark is starting, then the activity of the running
-    statement."""
+    """The status line of a run. The line first shows that Spark is starting, and later shows the activity of the
+    running statement."""
 
     def __init__(self, *, is_quiet: bool) -> None:
         self.spark: SparkSession | None = None
@@ -235,8 +235,8 @@ class ScriptRun:
     def _show(self, part: ScriptStatement, outcome: _Outcome) -> None:
         """Prints the result of a statement.
 
-        The statement is complete, so a Ctrl-C during this call does not affect the statement. The Ctrl-C prevents the
-        next statement.
+        The statement is complete, so a Ctrl-C during this call does not affect the statement. But the Ctrl-C prevents
+        the next statement from running.
         """
         if self._transcript is None:
             return
@@ -302,7 +302,8 @@ def _dry_session(warehouse: str | None) -> Iterator[Attached]:
     """A session that runs no jobs. The session is attached to the warehouse or, if the warehouse does not exist yet, to
     a temporary empty warehouse.
 
-    Raises SqlError NOT_SUPPORTED if the warehouse must be migrated first, because attaching would migrate it.
+    Raises SqlError NOT_SUPPORTED if the warehouse must be migrated first, because attaching would migrate the
+    warehouse.
     """
     from rw_sql.metastore import Metastore
     from rw_sql.runtime.support.store_errors import store_errors

@@ -1,5 +1,5 @@
-"""``rw-sql dev``: a Kafka broker and a schema registry for experiments and tests, on this machine.
+"""Implements ``rw-sql dev``, which runs a Kafka broker and a schema registry on this machine for experiments and tests.
 
-Imports: ``runtime/support``, ``interface``, ``terminal``. Begin with ``command``; ``local_server`` starts and stops the
-server processes of ``kafka_broker`` and ``schema_registry``.
+Imports: ``runtime/support``, ``interface``, ``terminal``. Begin with ``command``. The module ``local_server`` starts
+and stops the server processes of ``kafka_broker`` and ``schema_registry``.
 """

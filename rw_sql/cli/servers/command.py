@@ -1,4 +1,4 @@
-"""``rw-sql dev``: a local Kafka broker and a schema registry for experiments and tests."""
+"""Defines ``rw-sql dev``, the commands for a local Kafka broker and a schema registry for experiments and tests."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def produce(
 def records_of(
     lines: Iterable[bytes], *, file: str, key: str | None, partition_by: str | None, partitions: int
 ) -> Iterator[Record]:
-    """The records, one per line; a byte-order mark at the start of the file is left out.
+    """Returns the records, one record per line. A byte-order mark at the start of the file is left out.
 
     Raises SqlError if a line lacks a requested field.
     """

@@ -1,7 +1,7 @@
-"""A real Kafka broker for development and tests: one KRaft node with its data in a folder.
+"""Runs a real Kafka broker for development and tests. The broker is one KRaft node with its data in a folder.
 
-At the first start, Spark's resolver downloads Kafka's jars. The class path and the file that a new data folder needs
-are then stored in the user's cache folder, so that later starts take about three seconds.
+At the first start, Spark's resolver downloads Kafka's jars. The class path, and the file that a new data folder needs,
+are stored in the user's cache folder, so that later starts take about three seconds.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ _FROM_SPARK = ("scala-library-", "slf4j-api-", "log4j-api-", "log4j-core-", "log
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerInfo:
-    """A running broker: its process, its address, its cluster id, and the folder of its data."""
+    """A running broker. The fields are the broker's process, its address, its cluster id, and the folder with its
+    data."""
 
     pid: int
     bootstrap: str
@@ -60,11 +61,11 @@ def start_broker(
 ) -> BrokerInfo:
     """Starts a broker with its data in ``folder`` and returns when it responds.
 
-    If the folder's broker is already running, or another process is starting it, returns the running broker.
+    If the folder's broker is already running, or another process is starting this broker, returns the running broker.
 
     ``port`` 0 selects a free port, which is stored in the folder so that a restarted broker has the same address.
-    ``extra`` are additional lines of server.properties. The broker outlives this process. If the broker does not start,
-    raises SqlError UPSTREAM_UNREACHABLE with the last lines of the broker's log.
+    ``extra`` are additional lines of server.properties. The broker continues to run after this process has ended. If
+    the broker does not start, raises SqlError UPSTREAM_UNREACHABLE with the last lines of the broker's log.
     """
     home = Path(folder).absolute()
     home.mkdir(parents=True, exist_ok=True)
@@ -105,7 +106,7 @@ def _formatted_cluster(home: Path) -> str | None:
 
 
 def stop_broker(folder: str | Path) -> bool:
-    """Stops the broker of a folder and waits for its end; returns False if no broker was running."""
+    """Stops the broker of a folder and waits until the broker has ended. Returns False if no broker was running."""
     home = Path(folder).absolute()
     info = is_running(home)
     if info is None:
@@ -125,7 +126,8 @@ def is_running(folder: str | Path) -> BrokerInfo | None:
 def kafka_class_path(package: str = KAFKA_PACKAGE) -> str:
     """The class path of the broker, or of another Kafka package.
 
-    The first time, Spark's resolver downloads the jars. The class path is then cached until one of the jars is deleted.
+    At the first call, Spark's resolver downloads the jars. Afterwards, the class path is cached until one of the jars
+    is deleted.
     """
     jars = remembered_jars(package)
     if jars is None:
@@ -279,7 +281,7 @@ def _write_settings(home: Path, port: int, controller_port: int, extra: Mapping[
 
 
 def _escaped(value: str) -> str:
-    """A value in the syntax of a Java properties file, which Java reads as Latin-1."""
+    """Returns a value in the syntax of a Java properties file. Java reads such a file as Latin-1."""
     text = value.replace("\\", "\\\\").replace("\n", "\\n")
     units = text.encode("utf-16-be").hex()
     return text if text.isascii() else "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

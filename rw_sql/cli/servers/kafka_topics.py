@@ -1,5 +1,5 @@
-"""Topics of a development broker: this module creates, deletes, extends and lists topics, and writes records to
-topics."""
+"""Manages the topics of a development broker. The module creates, deletes, extends and lists topics, and writes records
+to topics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInfo:
-    """A topic: its number of partitions, and its number of records."""
+    """A topic, with its number of partitions and its number of records."""
 
     name: str
     id: str
@@ -54,7 +54,7 @@ def answering_cluster(bootstrap: str, seconds: float) -> str | None:
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-    """Creates a topic; returns when every partition has a leader. Raises SqlError DUPLICATE_OBJECT."""
+    """Creates a topic, and returns when every partition has a leader. Raises SqlError DUPLICATE_OBJECT."""
     from rw_sql.connectors.kafka.admin import admin_module
 
     admin = _admin(bootstrap)
@@ -75,7 +75,7 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
-    """Deletes a topic; returns when the topic no longer exists. Raises SqlError UPSTREAM_MISSING."""
+    """Deletes a topic, and returns when the topic no longer exists. Raises SqlError UPSTREAM_MISSING."""
     admin = _admin(bootstrap)
     _done(admin.delete_topics([name], request_timeout=_SECONDS)[name], name)
     _wait(lambda: _led_partitions(admin, name) is None, f'topic "{name}" still exists')
@@ -134,7 +134,8 @@ def topics(bootstrap: str) -> list[TopicInfo]:
 
 
 def produce(bootstrap: str, topic: str, records: Iterable[Record | bytes | str]) -> int:
-    """Writes records to a topic, waits until the broker has acknowledged all of them, and returns their number.
+    """Writes records to a topic, waits until the broker has acknowledged all records, and returns the number of
+    records.
 
     Records of one partition keep their order. Raises SqlError UPSTREAM_MISSING for a topic that does not exist.
     """

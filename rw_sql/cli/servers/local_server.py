@@ -1,5 +1,5 @@
-"""Code shared by the servers of ``rw-sql dev``: finds Java, free ports, and the running server of a folder; starts and
-stops a server's process."""
+"""Code that the servers of ``rw-sql dev`` share. It finds Java, free ports, and the running server of a folder, and
+starts and stops a server's process."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class LocalServer:
         return remembered(self.folder / self.file)
 
     def port(self, wanted: int) -> int:
-        """The port on which to start: ``wanted`` or, if ``wanted`` is 0, the port of the last start or a free port.
+        """The port for the next start. The result is ``wanted`` or, if ``wanted`` is 0, the port of the last start or a
+        free port.
 
         Raises SqlError UPSTREAM_UNREACHABLE if another process listens on this port.
         """
@@ -64,9 +65,10 @@ class LocalServer:
         return port
 
     def start(self, command: Sequence[str], facts: Mapping[str, object], at: str, is_ready: Callable[[], bool]) -> int:
-        """Starts the server, which outlives this process, and returns its process id when ``is_ready`` returns true.
+        """Starts the server, and returns the server's process id when ``is_ready`` returns true. The server continues
+        to run after this process has ended.
 
-        ``facts`` are stored in the server's file, together with the id and start time of the process; ``at`` is the
+        ``facts`` are stored in the server's file, together with the id and the start time of the process. ``at`` is the
         server's address in messages. Raises SqlError UPSTREAM_UNREACHABLE, with the end of the server's logs, if the
         server does not start.
         """
@@ -112,8 +114,8 @@ class LocalServer:
 
 @contextlib.contextmanager
 def starting_alone(folder: Path) -> Iterator[None]:
-    """A context manager inside which no other process starts a server of the folder. Waits while another process starts
-    one."""
+    """A context manager inside which no other process starts a server of the folder. If another process is starting a
+    server of the folder, waits until that start has ended."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # Some network file systems have no locks.
@@ -173,14 +175,14 @@ def remembered(file: Path) -> dict[str, Any] | None:
 
 
 def running(file: Path) -> dict[str, Any] | None:
-    """Like :func:`remembered`, but None if the server's process is not alive."""
+    """Does the same as :func:`remembered`, but returns None if the server's process is not alive."""
     told = remembered(file)
     return told if told is not None and is_process_alive(told["pid"], told["started"]) else None
 
 
 def end_process(pid: int) -> None:
-    """Stops a process with SIGTERM, or with SIGKILL if the process does not end in time after SIGTERM. Waits for the
-    end of the process."""
+    """Stops a process with SIGTERM. If the process does not end in time, stops it with SIGKILL. Waits for the end of
+    the process."""
     os.kill(pid, signal.SIGTERM)
     if not is_gone_within(pid, STOP_SECONDS):
         os.kill(pid, signal.SIGKILL)
@@ -188,7 +190,7 @@ def end_process(pid: int) -> None:
 
 
 def is_gone_within(pid: int, seconds: float) -> bool:
-    """Waits until a process has ended; returns False after ``seconds``."""
+    """Waits until a process has ended. Returns False if the process has not ended after ``seconds``."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.suppress(ChildProcessError):

@@ -1,4 +1,4 @@
-"""``rw-sql dev registry``: a local schema registry for experiments and tests."""
+"""Defines ``rw-sql dev registry``, the commands for a local schema registry for experiments and tests."""
 
 from __future__ import annotations
 

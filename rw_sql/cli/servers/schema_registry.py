@@ -1,7 +1,7 @@
-"""A real schema registry for development and tests: Apicurio Registry, which keeps its schemas in memory.
+"""Runs a real schema registry for development and tests. It is Apicurio Registry, which keeps its schemas in memory.
 
-At the first start, the resolver in Spark's jars downloads the registry, which is then unpacked into the user's cache
-folder. The registry serves Confluent's API below ``/apis/ccompat/v7``.
+At the first start, the resolver in Spark's jars downloads the registry, and the registry is unpacked into the user's
+cache folder. The registry serves Confluent's API below ``/apis/ccompat/v7``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ _MODULE = f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryInfo:
-    """A running registry: its process, the address of its API (the value of ``schema.registry``), and its folder."""
+    """A running registry. The fields are the registry's process, the address of its API (the value of
+    ``schema.registry``), and its folder."""
 
     pid: int
     url: str
@@ -66,12 +67,12 @@ class RegistryInfo:
 
 
 def start_registry(folder: str | Path, port: int = 8085) -> RegistryInfo:
-    """Starts a registry and returns when it responds. If the folder's registry is already running, returns the running
-    registry.
+    """Starts a registry, and returns when the registry responds. If the folder's registry is already running, returns
+    the running registry.
 
-    ``port`` 0 selects a free port, which is stored in the folder. The registry outlives this process, but its schemas
-    are lost when the registry stops. Raises SqlError UPSTREAM_UNREACHABLE, with the end of the registry's log, if the
-    registry does not start.
+    ``port`` 0 selects a free port, which is stored in the folder. The registry continues to run after this process has
+    ended, but its schemas are lost when the registry stops. Raises SqlError UPSTREAM_UNREACHABLE, with the end of the
+    registry's log, if the registry does not start.
     """
     home = Path(folder).absolute()
     home.mkdir(parents=True, exist_ok=True)
@@ -98,7 +99,8 @@ def _start(home: Path, port: int) -> RegistryInfo:
 
 
 def stop_registry(folder: str | Path) -> bool:
-    """Stops the registry of a folder and waits for its end; returns False if no registry was running."""
+    """Stops the registry of a folder and waits until the registry has ended. Returns False if no registry was
+    running."""
     info = is_running(folder)
     if info is None:
         return False
@@ -122,7 +124,8 @@ def is_answering(url: str, *, seconds: float = 5.0) -> bool:
 
 
 def registry_runner() -> Path:
-    """The registry's runnable jar, in the user's cache folder. The first call downloads and unpacks the registry."""
+    """Returns the path of the registry's runnable jar in the user's cache folder. The first call downloads and unpacks
+    the registry."""
     jar = f"{_NAME}-{VERSION}-runner.jar"
     try:
         cache = cache_folder()

@@ -1,8 +1,8 @@
 """Commands for running a warehouse as a service: ``serve`` and its log, ``status`` and ``lineage``, ``doctor``,
 ``takeover``.
 
-``rw_sql/runtime/status`` reads what ``status`` and ``lineage`` print, and its module ``doctor`` makes the checks of
-the command ``doctor``.
+The package ``rw_sql/runtime/status`` reads the data that ``status`` and ``lineage`` print, and its module ``doctor``
+makes the checks of the command ``doctor``.
 
 Imports: ``session``, ``runtime``, ``interface``, ``terminal``. Begin with ``serve`` and ``status``.
 """

@@ -1,4 +1,4 @@
-"""``rw-sql doctor``: finds inconsistencies in a warehouse, without Spark or Java."""
+"""Implements ``rw-sql doctor``, which finds inconsistencies in a warehouse without Spark or Java."""
 
 from __future__ import annotations
 

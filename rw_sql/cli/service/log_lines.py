@@ -1,4 +1,5 @@
-"""The log of ``rw-sql serve``: one line per event, with its time, as text or as JSON."""
+"""Writes the log of ``rw-sql serve``. The log has one line per event, with the time of the event, as text or as
+JSON."""
 
 from __future__ import annotations
 
@@ -42,14 +43,15 @@ class TextLines(logging.Formatter):
     that would break the line are escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Formats a record as one line, followed by the traceback, if any."""
+        """Formats a record as one line. If the record has a traceback, the traceback follows the line."""
         message = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in record.getMessage())
         line = f"{_at(record)} {record.levelname} {message}"
         return line if not record.exc_info else f"{line}\n{self.formatException(record.exc_info)}"
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per line: ``at``, ``level``, ``logger``, ``message``, and the fields of an event."""
+    """Formats each record as one JSON object per line. The object has the keys ``at``, ``level``, ``logger`` and
+    ``message``, and the fields of an event."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Formats a record as one line of JSON."""

@@ -1,4 +1,4 @@
-"""``rw-sql serve``: a process that owns a warehouse and runs its jobs."""
+"""Implements ``rw-sql serve``, a process that owns a warehouse and runs the warehouse's jobs."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def serve_until_told(
     config: Mapping[str, str] | None = None,
     resource_group: str | None = None,
 ) -> None:
-    """Attaches to a warehouse and runs the warehouse's jobs until SIGTERM or SIGINT. Then stops the jobs and releases
-    the lease.
+    """Attaches to a warehouse and runs the warehouse's jobs until SIGTERM or SIGINT. Afterwards, stops the jobs and
+    releases the lease.
 
-    With ``resource_group``, only the jobs of that group run. ``config`` are Spark's settings. If another process runs
-    these jobs, this process waits, and takes over when the other process has ended. This process exits with status 1 if
-    Spark ends, or if this process can no longer run the jobs for another reason.
+    If ``resource_group`` is given, only the jobs of that group run. ``config`` are Spark's settings. If another process
+    runs these jobs, this process waits, and takes over when the other process has ended. This process exits with status
+    1 if Spark ends, or if this process can no longer run the jobs for another reason.
     """
     if resource_group is not None:
         resource_group = require_group_name(resource_group)
@@ -101,7 +101,7 @@ def serve_until_told(
 def count_until(ended: threading.Event, served: ServedWarehouse) -> None:
     """Counts the rows of the jobs for the metrics, until ``ended`` is set.
 
-    Runs on its own thread, because a store that responds slowly must not delay the reaction to a signal.
+    This function runs on its own thread, because a store that responds slowly must not delay the reaction to a signal.
     """
     while not ended.is_set():
         served.count()
@@ -111,9 +111,9 @@ def count_until(ended: threading.Event, served: ServedWarehouse) -> None:
 def listen(host: str, port: int | None, token_file: str | None) -> StatusServer:
     """Starts the status page's server. Raises SqlError if the server cannot listen on the port.
 
-    Without ``port``, the server uses the default port, or a free port if another process already uses the default. For
-    example, if a machine has two servers of one warehouse, the server that runs the jobs uses the default port, and the
-    server that waits to take over uses another port.
+    If ``port`` is not given, the server uses the default port. If another process already uses the default port, the
+    server uses a free port. For example, if a machine has two servers of one warehouse, the server that runs the jobs
+    uses the default port, and the server that waits to take over uses another port.
     """
     from rw_sql.runtime.status.http_server import DEFAULT_PORT, StatusServer
 
@@ -129,9 +129,9 @@ def listen(host: str, port: int | None, token_file: str | None) -> StatusServer:
 
 
 def _token(file: str | None) -> str | None:
-    """The token for the status page, from a file or the environment, without blanks and line breaks around it; None if
-    neither the file nor the environment variable is set. Raises SqlError if the file cannot be read, or if the file or
-    the variable contains only blanks."""
+    """Returns the token for the status page from a file or from the environment, without surrounding blanks and line
+    breaks. Returns None if neither a file nor the environment variable is set. Raises SqlError if the file cannot be
+    read, or if the file or the variable contains only blanks."""
     from rw_sql.runtime.status.http_server import TOKEN_VARIABLE
 
     if file is None:

@@ -1,4 +1,4 @@
-"""``rw-sql status`` and ``rw-sql lineage``: show a warehouse at a glance, without Spark or Java."""
+"""Implements ``rw-sql status`` and ``rw-sql lineage``, which give an overview of a warehouse without Spark or Java."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def _looks(look: Callable[[], WarehouseStatus]) -> Iterator[tuple[WarehouseStatu
 
 
 def print_status(console: Console, status: WarehouseStatus) -> None:
-    """Prints the status: one line for the warehouse, one for each owner, the jobs as a table, and then everything that
-    needs an operator's attention."""
+    """Prints the status: one line for the warehouse, one line for each owner, the jobs as a table, and finally
+    everything that needs an operator's attention."""
     from rich.text import Text
 
     from rw_sql.cli.terminal.output import print_rows
@@ -134,7 +134,8 @@ def print_status(console: Console, status: WarehouseStatus) -> None:
 
 
 def _by_reason(status: WarehouseStatus) -> dict[str, list[JobLine]]:
-    """The stalled jobs, grouped by reason. All stalled jobs have the same reason if the warehouse cannot be written."""
+    """The stalled jobs, grouped by reason. If nothing can be written to the warehouse, all stalled jobs have the same
+    reason."""
     found: dict[str, list[JobLine]] = {}
     for job in status.stalled:
         found.setdefault(job.reason, []).append(job)

@@ -1,5 +1,5 @@
-"""``rw-sql takeover``: kills an owner that hangs or that a signal has suspended. The command needs neither Spark nor
-Java."""
+"""Implements ``rw-sql takeover``, which kills an owner that hangs or that a signal has suspended. The command needs
+neither Spark nor Java."""
 
 from __future__ import annotations
 

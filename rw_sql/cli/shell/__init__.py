@@ -1,4 +1,5 @@
-"""``rw-sql shell``: the prompt, its backslash commands, its completion, and the start of Spark in the background.
+"""Implements ``rw-sql shell``: the prompt, the backslash commands, the completion, and the start of Spark in the
+background.
 
 Imports: ``session`` and below, and modules of ``cli``. Begin with ``loop``. ``backend`` contains the warehouse and its
 Spark session, ``commands`` contains the backslash commands, ``prompt`` contains the line editor, and ``completion``

@@ -1,4 +1,5 @@
-"""The shell's warehouse. Spark starts in the background, and the shell runs some statements before Spark is up."""
+"""Manages the shell's warehouse. Spark starts in the background, and the shell runs some statements before Spark has
+started."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ class Backend:
 
     @property
     def is_up(self) -> bool:
-        """True if Spark is up and attached to the warehouse."""
+        """True if Spark has started and is attached to the warehouse."""
         return self._attached is not None
 
     @property
@@ -85,9 +86,9 @@ class Backend:
         self._messages = text
 
     def attached(self) -> Attached:
-        """Waits until Spark is up, and returns the attached session.
+        """Waits until Spark has started, and returns the attached session.
 
-        If Spark's start failed, raises the error; the next call tries again.
+        If the start of Spark has failed, raises the error. The next call tries to start Spark again.
         """
         if self._attached is None:
             if self._thread is None:
@@ -109,8 +110,8 @@ class Backend:
     def go_to(self, warehouse: str) -> Attached:
         """Attaches to another warehouse. If this warehouse does not exist, creates it.
 
-        This process then stops running the jobs of the current warehouse. If attaching fails, the shell stays in the
-        current warehouse. If Ctrl-C arrives after the change, the shell is in the new warehouse.
+        Afterwards, this process no longer runs the jobs of the previous warehouse. If attaching fails, the shell stays
+        in the previous warehouse. If Ctrl-C arrives after the change, the shell is in the new warehouse.
         """
         from rw_sql.session.attach import attach, attached_to
 
@@ -169,8 +170,8 @@ class Backend:
         return "opening the warehouse and starting its jobs"
 
     def answer_early(self, text: str) -> Table | None:
-        """The rows of a statement that only reads the catalog, if Spark is not up; None if the statement must be run
-        with Spark.
+        """Returns the rows of a statement that only reads the catalog, if Spark has not started. Returns None if the
+        statement must be run with Spark.
 
         Raises SqlError, located in ``text``, for a statement that is wrong regardless of the state of Spark and of the
         upstreams.
@@ -200,7 +201,7 @@ class Backend:
             raise error.located(text) from error.__cause__
 
     def answer(self, statement: Statement, text: str) -> Table | None:
-        """The rows of a statement that only reads the catalog; None if ``text`` must be sent to Spark."""
+        """Returns the rows of a statement that only reads the catalog; None if ``text`` must be sent to Spark."""
         return None if self.is_up else self._read(self._early_context(), statement)
 
     def _read(self, context: Context | None, statement: Statement) -> Table | None:
@@ -236,7 +237,7 @@ class Backend:
         return answer(context, statement)
 
     def _early_context(self) -> Context | None:
-        """The warehouse without Spark; None if it does not exist yet or cannot be read."""
+        """Returns the warehouse without Spark; None if the warehouse does not exist yet or cannot be read."""
         if self._thread is not None:
             self._imported.wait()
         from rw_sql.session.sparkless import sparkless
@@ -273,7 +274,7 @@ class CatalogReader(Protocol):
     def _attached(self) -> Attached | None: ...
 
     def snapshot(self) -> Snapshot | None:
-        """The current catalog; None if it cannot be read yet."""
+        """The current catalog; None if the catalog cannot be read yet."""
         ...
 
 

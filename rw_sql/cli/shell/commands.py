@@ -1,5 +1,5 @@
-"""Backslash commands as in psql: this module finds the commands in the typed text, and maps each listing command to its
-statement."""
+"""Handles backslash commands as in psql. The module finds the commands in the typed text, and maps each listing command
+to its statement."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ NAMES = tuple(sorted({*COMMANDS, *(name for usage, _ in HELP for name in re.find
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A part of the typed text: statements, or one command with its argument. ``has_plus`` is True if the command's
-    name ends in ``+``."""
+    """A part of the typed text. The part consists of statements, or of one command with its argument. ``has_plus`` is
+    True if the command's name ends in ``+``."""
 
     kind: Literal["statements", "command"]
     text: str
@@ -96,8 +96,8 @@ def split_commands(text: str) -> tuple[Piece, ...]:
 
 
 def _statements(text: str, start: int, end: int) -> list[Piece]:
-    """The part ``[start, end)`` of ``text`` as a list of one piece, whose lines are numbered as in the whole text. The
-    list is empty if the part is blank."""
+    """Returns the part ``[start, end)`` of ``text`` as a list of one piece. The lines of this piece are numbered as in
+    the whole text. The list is empty if the part is blank."""
     lines = "\n" * text.count("\n", 0, start)
     return [Piece(kind="statements", text=lines + text[start:end])] if text[start:end].strip() else []
 
@@ -144,7 +144,7 @@ def _like(pattern: str) -> str:
 
 
 def switched(argument: str, before: bool, usage: str) -> bool:
-    """The new value of a switch. Raises SqlError INVALID_COMMAND if ``argument`` is not valid."""
+    """Returns the new value of a switch. Raises SqlError INVALID_COMMAND if ``argument`` is not valid."""
     match argument.lower():
         case "":
             return not before

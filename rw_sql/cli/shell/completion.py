@@ -1,5 +1,5 @@
-"""The choices of the Tab key: the keywords that the grammar accepts next, and matching names, properties, values and
-columns."""
+"""Determines the choices of the Tab key: the keywords that the grammar accepts next, and matching names, properties,
+values and columns."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ _KIND_WORDS = {
 
 
 class Names(Protocol):
-    """The names in a warehouse, for completion. The methods are called from a separate thread; the methods omit names
-    that cannot be read."""
+    """The names in a warehouse, for completion. The methods are called from a separate thread. They omit names that
+    cannot be read."""
 
     def objects(self) -> dict[str, str]:
-        """The kind of each object by its name: source, table, materialized_view, sink, connection, secret, schema,
-        spark."""
+        """Maps the name of each object to its kind: source, table, materialized_view, sink, connection, secret, schema
+        or spark."""
         ...
 
     def columns(self, relation: str) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ class Names(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One choice for the text at the cursor; ``meta`` describes the choice. A quoted choice matches the word at the
+    """One choice for the text at the cursor. ``meta`` describes the choice. A quoted choice matches the word at the
     cursor if ``name``, its unquoted form, begins with that word."""
 
     text: str
@@ -90,7 +90,7 @@ class Offer:
     name: str = ""
 
     def begins_with(self, word: str) -> bool:
-        """True if the choice continues a word, in upper or lower case."""
+        """True if the choice begins with a word, regardless of upper and lower case."""
         return (self.name or self.text).lower().startswith(word.lower())
 
 
@@ -233,8 +233,8 @@ class StatementCompleter(Completer):
         return [] if option is None else _option_values(option)
 
     def _spec(self, statement: str, words: list[str], tokens: list[Token]) -> ConnectorSpec | None:
-        """The spec of the connector that the statement names, or the spec of the connector that the statement's object
-        uses."""
+        """Returns the spec of the connector that the statement names, or the spec of the connector that the statement's
+        object uses."""
         from rw_sql.connectors.spec import load_sink_spec, load_spec
 
         named = _CONNECTOR.search(statement)
@@ -295,8 +295,8 @@ def statement_around(text: str, place: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The tokens that the grammar accepts at the end of the typed text: the terminals, and the spellings of those
-    terminals that are keywords."""
+    """The tokens that the grammar accepts at the end of the typed text. The fields are the terminals, and the spellings
+    of those terminals that are keywords."""
 
     accepted: frozenset[str] = frozenset()
     keywords: tuple[str, ...] = ()
@@ -305,7 +305,7 @@ class Place:
 
     @classmethod
     def after(cls, text: str, tokens: list[Token]) -> Place:
-        """The place after ``tokens``, which begin an rw_sql statement.
+        """Returns the place after ``tokens``. These tokens are the beginning of an rw_sql statement.
 
         For a Spark statement, the result is a place inside a query.
         """
@@ -353,7 +353,7 @@ class _Prefix(Parser):
     """A parser for the beginning of a statement. The parser builds no statement, and stops at the end of the text."""
 
     def read(self) -> bool:
-        """Reads all tokens; returns True if the text ends inside a query or expression.
+        """Reads all tokens. Returns True if the text ends inside a query or expression.
 
         Raises SqlError if the text is not the beginning of a statement.
         """
@@ -427,8 +427,8 @@ _AFTER_RELATION = frozenset({word for phrase in QUERY_WORDS for word in phrase.s
 
 
 def _format_words(words: list[str], spec: ConnectorSpec | None) -> tuple[str, ...]:
-    """The words that can follow FORMAT, ENCODE or KEY ENCODE, the last of ``words``: the words that the connector
-    accepts or, if the connector is not known, the words that the parser accepts."""
+    """Returns the words that can follow the last of ``words``, which is FORMAT, ENCODE or KEY ENCODE. These are the
+    words that the connector accepts or, if the connector is not known, the words that the parser accepts."""
     if words[-1] == "FORMAT":
         return FORMATS if spec is None else tuple(spec.formats)
     places = [at for at in range(len(words) - 2) if words[at] == "FORMAT" and words[at + 2] == "ENCODE"]

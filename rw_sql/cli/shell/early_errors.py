@@ -1,4 +1,5 @@
-"""Errors and empty results that need neither Spark nor an upstream, for statements typed while Spark is starting."""
+"""Makes errors and empty results that need neither Spark nor an upstream, for statements that are typed while Spark is
+starting."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def refuse_unplanned(statement: Statement, snapshot: Snapshot) -> None:
     """Raises SqlError if the catalog alone shows that a statement is wrong, for example because the statement names an
     object that does not exist.
 
-    A query may read tables of Spark, so statements with a query are not checked.
+    A query may read Spark's tables, so statements with a query are not checked.
     """
     if isinstance(statement, _WITH_QUERY) and statement.query is not None:
         return
@@ -73,8 +74,8 @@ def refuse_unplanned(statement: Statement, snapshot: Snapshot) -> None:
 
 
 def answer_for_new(statement: Statement) -> Table | None:
-    """The rows of a statement that reads the catalog of a warehouse that does not exist yet; None if the rows depend on
-    more than the catalog."""
+    """Returns the rows of a statement that reads the catalog of a warehouse that does not exist yet; None if the rows
+    do not depend only on the catalog."""
     try:
         return lower(statement, _EMPTY, _NewWarehouse(_EMPTY)).table
     except Unanswerable:

@@ -180,8 +180,8 @@ class Shell:
         return found[0] if found else None
 
     def _show(self, rows: Rows, statement: str, layout: Layout) -> None:
-        """Prints a result to the file that ``\\o`` has set. Without such a file, prints the result to the terminal; a
-        long result is shown through the pager."""
+        """Prints a result to the file that ``\\o`` has set. If there is no such file, prints the result to the
+        terminal. A long result is shown through the pager."""
         if not rows.columns:
             return
         definition = definition_of(statement, rows) if layout != "records" else None
@@ -385,7 +385,7 @@ def _with_next(pieces: Sequence[Piece]) -> list[tuple[Piece, Piece | None]]:
 
 
 def _duration(seconds: float) -> str:
-    """The duration of a statement: ``306 ms``, ``82602 ms (1 min 23 s)``."""
+    """Returns the duration of a statement as text, such as ``306 ms`` or ``82602 ms (1 min 23 s)``."""
     said = f"{seconds * 1000:.0f} ms"
     return said if seconds < _LONG_SECONDS else f"{said} ({elapsed(seconds)})"
 
@@ -393,7 +393,8 @@ def _duration(seconds: float) -> str:
 def run_shell(*, warehouse: str | None, commands: Sequence[str] = (), files: Sequence[str] = ()) -> int:
     """Runs ``commands`` and ``files``.
 
-    Without commands and files, runs the text typed at a terminal or read from a pipe. Returns an exit status.
+    If there are no commands and files, runs the text that is typed at a terminal or read from a pipe. Returns an exit
+    status.
     """
     with beside_prompt():
         return _run_shell(Backend(warehouse), commands, files)

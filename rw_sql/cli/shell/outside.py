@@ -1,4 +1,4 @@
-"""The external programs that the shell starts: the pager, the editor, and system commands."""
+"""Starts external programs for the shell: the pager, the editor, and system commands."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def quiet_interrupts() -> Iterator[None]:
 
 
 def pager() -> list[str] | None:
-    """The pager's command: ``$RW_SQL_PAGER``, otherwise ``$PAGER``, otherwise less.
+    """Returns the pager's command: ``$RW_SQL_PAGER``, otherwise ``$PAGER``, otherwise less.
 
     Returns None if the command is empty or the pager is not installed.
     """
@@ -83,6 +83,6 @@ def edited(text: str, path: str | None = None) -> str:
 
 
 def run_command(command: str) -> None:
-    """Runs a system command; without a command, starts the user's shell."""
+    """Runs a system command. If no command is given, starts the user's shell."""
     with quiet_interrupts():
         subprocess.run(command or os.environ.get("SHELL", "/bin/sh"), shell=True, check=False)

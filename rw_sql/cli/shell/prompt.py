@@ -1,4 +1,4 @@
-"""The shell's line editor: decides when Enter runs the text, stores the history, and colours the text."""
+"""Implements the shell's line editor. It decides when Enter runs the text, stores the history, and colours the text."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ _STYLE = Style.from_dict(
 
 
 def is_complete(text: str) -> bool:
-    """True if the typed text is ready to run: it is empty, is a backslash command, is ``exit``, ``quit`` or ``help``,
-    or consists of statements that end in ``;``."""
+    """True if the typed text is ready to run. This is the case if the text is empty, is a backslash command, is
+    ``exit``, ``quit`` or ``help``, or consists of statements that end in ``;``."""
     return text.strip().lower() in {"exit", "quit", "help"} or not is_open(text)
 
 
 class StatementHistory(FileHistory):
-    """The history of typed input, in a file that only its user can read.
+    """The history of typed input, in a file that only the user can read.
 
     Statements that may contain a password or key are not stored. A statement with a typing error is not stored if it
     contains a text in quotes that may be secret. If the file cannot be read or written, for example in a read-only
@@ -101,10 +101,11 @@ def make_prompt(
 ) -> PromptSession[str]:
     """Creates the prompt.
 
-    Enter runs the text if it is complete and otherwise begins a new line; Alt-Enter always runs the text.
+    If the text is complete, Enter runs the text; otherwise, Enter begins a new line. Alt-Enter always runs the text.
 
-    ``history`` is the file of the history. Without this file, the history contains only the input of this shell.
-    ``starting`` returns the text to show at the right while Spark is starting; None when Spark is running.
+    ``history`` is the file of the history. If there is no such file, the history contains only the input of this shell.
+    ``starting`` is a function that returns the text to show at the right while Spark is starting; None when Spark is
+    running.
     """
     keys = KeyBindings()
     session: PromptSession[str] = PromptSession(
@@ -203,7 +204,7 @@ def _style_of(piece: str, *, is_comment: bool) -> str:
 
 @cache
 def keywords() -> frozenset[str]:
-    """The words to colour: keywords of the grammar and of queries."""
+    """The words to colour, which are the keywords of the grammar and of queries."""
     from rw_sql.syntax.parsing.lalr_tables import tables
 
     ours = {word for names in tables().spelled.values() for _, words in names for word in words}

@@ -1,4 +1,5 @@
-"""The status line of ``spark.sql`` at an interactive Python prompt: in ``rw-sql pyspark``, ``python`` and IPython."""
+"""Shows the status line of ``spark.sql`` at an interactive Python prompt, such as in ``rw-sql pyspark``, ``python`` and
+IPython."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ class PromptStatus(StatusLine):
 
     @contextmanager
     def running(self, *, line_after: float = SHOWN_AFTER) -> Iterator[None]:
-        """A context manager that shows the status of its block, unless Python is running a script
-        or its startup file."""
+        """A context manager that shows the status of the code in the ``with`` block, unless Python is running a script
+        or a startup file."""
         # Python sets sys.ps1 only after the startup file has run. The startup file may have imported rw_sql.
         with super().running(line_after=line_after) if hasattr(sys, "ps1") else nullcontext():
             yield

@@ -1,4 +1,5 @@
-"""The forms in which the shell prints some results in place of a table: a statement to copy, a short list of jobs."""
+"""Defines forms in which the shell prints some results in place of a table, such as a statement to copy or a short list
+of jobs."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ JOBS = ("job", "kind", "object", "state", "reason", "last_error", "lag", "run", 
 
 
 def jobs_in_short(rows: Rows) -> tuple[Rows, str]:
-    """A compact form of SHOW JOBS for terminals that are too narrow for the full table: the most important columns, and
-    the reasons as text below the table."""
+    """Returns a compact form of SHOW JOBS for terminals that are too narrow for the full table. It has the most
+    important columns, and the reasons as text below the table."""
     from rw_sql.session.results import Rows
 
     at = [rows.columns.index(column) for column in ("job", "object", "kind", "state", "lag")]

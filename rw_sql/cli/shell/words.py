@@ -1,4 +1,4 @@
-"""Words of Spark SQL. rw_sql's grammar does not contain these words, because the grammar treats queries as opaque
+"""Lists words of Spark SQL. The grammar of rw_sql does not contain these words, because it treats queries as opaque
 text."""
 
 from __future__ import annotations

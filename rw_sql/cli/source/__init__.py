@@ -1,5 +1,6 @@
-"""``rw-sql source``: shows sources and moves their positions, without Spark; the warehouse's owner applies a move.
+"""Implements ``rw-sql source``, which shows sources and moves their positions without Spark. The warehouse's owner
+applies a move.
 
-Imports: ``plan``, ``runtime``, ``session``, ``terminal``, ``interface``. Begin with ``command``: ``statements`` makes
-the SQL statement of each command, and ``running`` runs it.
+Imports: ``plan``, ``runtime``, ``session``, ``terminal``, ``interface``. Begin with ``command``. The module
+``statements`` makes the SQL statement of each command, and ``running`` runs this statement.
 """

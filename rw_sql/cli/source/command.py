@@ -1,4 +1,5 @@
-"""``rw-sql source``: commands for the statements about one source; ``--show-sql`` prints the statement."""
+"""Defines ``rw-sql source``, the commands for the statements about one source. The option ``--show-sql`` prints the
+statement."""
 
 from __future__ import annotations
 

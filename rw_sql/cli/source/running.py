@@ -43,8 +43,8 @@ def run_statement(
 ) -> None:
     """Runs, explains or only prints a statement. Raises SqlError.
 
-    This process neither starts Spark nor runs jobs. The warehouse's owner applies the statement. With ``json``, only
-    the rows go to standard output; previews and questions go to standard error.
+    This process neither starts Spark nor runs jobs. The warehouse's owner applies the statement. With the output format
+    ``json``, only the rows are written to standard output, and previews and questions are written to standard error.
     """
     if is_look(statement):
         require_output("text" if output == "table" else output, OUTPUTS)

@@ -46,7 +46,8 @@ def source_name(text: str) -> Name:
 
 
 def pairs(words: Sequence[str], flag: str) -> list[tuple[str, str]]:
-    """Splits ``key=value`` words at the first ``=``. Raises SqlError; the message does not contain the value."""
+    """Splits ``key=value`` words at the first ``=``. Raises SqlError. The error's message does not contain the
+    value."""
     found = []
     for word in words:
         key, sign, value = word.partition("=")
@@ -68,7 +69,7 @@ def alter_statement(
 ) -> AlterSourceUnsafeSet:
     """The statement ``ALTER SOURCE … UNSAFE SET``.
 
-    A literal value for a secret property is refused, because the shell's history would store it.
+    A literal value for a secret property is refused, because the shell's history would store the value.
     """
     options = []
     for key, value in pairs(settings, "--set"):

@@ -1,4 +1,4 @@
-"""Prints results and errors: tables that stay readable in a terminal, in a pipe and in a log."""
+"""Prints results and errors. Tables are readable in a terminal, in a pipe and in a log."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _visible(part: object) -> object:
 def console_for(stream: TextIO | None = None) -> Console:
     """A console on ``stream`` (default: standard output).
 
-    The console is as wide as the terminal; without a terminal, the console's width is unlimited.
+    The console is as wide as the terminal. If there is no terminal, the console's width is unlimited.
     """
     stream = stream or sys.stdout
     if stream.isatty():
@@ -82,7 +82,7 @@ def console_for(stream: TextIO | None = None) -> Console:
 
 
 def print_rows(console: Console, rows: Rows, *, layout: Layout = "auto", is_plan: bool = False) -> None:
-    """Prints a result as a table with its number of rows; prints nothing for a result without columns. ``is_plan`` is
+    """Prints a result as a table with the number of rows. Prints nothing if the result has no columns. ``is_plan`` is
     True if the rows are the result of EXPLAIN and are printed as text.
 
     If a table with unbroken headers does not fit, the table is printed without lines between its columns. If this
@@ -214,7 +214,7 @@ def _reads_as_number(cell: str) -> bool:
 
 def print_error(message: str) -> None:
     """Prints an error's full text to standard error. In a terminal, the first line is red, and a quoted line that is
-    wider than the terminal is cut around the caret."""
+    wider than the terminal is shortened to the part around the caret."""
     console, message = console_for(sys.stderr), visible(message)
     if console.is_terminal:
         message = _with_fitting_place(message, console.width)

@@ -19,8 +19,9 @@ statement."""
 
 
 def choose_answer(console: Console, *, is_confirmed: bool, tokens: frozenset[str]) -> Answer | None:
-    """The function that decides whether an unsafe statement of a script is carried out: by ``--yes``, by a token, or by
-    the user's answer at the terminal. Returns None if a statement can be confirmed in none of these ways.
+    """Returns the function that decides whether an unsafe statement of a script is carried out. The decision is based
+    on ``--yes``, on a token, or on the user's answer at the terminal. Returns None if a statement can be confirmed in
+    none of these ways.
 
     The function always prints the preview before the answer. The user writes ``--yes`` before the preview is known, so
     ``--yes`` suffices only if the statement's ALLOW names the predicted gaps and duplicates.
@@ -46,10 +47,10 @@ def choose_answer(console: Console, *, is_confirmed: bool, tokens: frozenset[str
 def first_unconfirmed(
     console: Console, questions: Iterable[Question], *, is_confirmed: bool, tokens: frozenset[str]
 ) -> Question | None:
-    """The first question that the function of :func:`choose_answer` cannot confirm: neither by ``--yes``, nor by a
-    token, nor by asking the user. Returns None if there is no such question.
+    """Returns the first question that the result of :func:`choose_answer` cannot confirm by ``--yes``, by a token or by
+    asking the user. Returns None if there is no such question.
 
-    For a question that is not final, any token counts, because the question's own token is not known yet.
+    For a question that is not final, any token suffices, because the question's own token is not known yet.
     """
     if console.is_terminal and sys.stdin.isatty():
         return None
@@ -65,7 +66,8 @@ def first_unconfirmed(
 
 
 def ask_at_terminal(console: Console, question: Question) -> bool:
-    """Shows the preview and waits for a yes. Any other answer, including the end of input, counts as no."""
+    """Shows the preview and waits for the answer ``yes``. Any other answer, including the end of input, counts as
+    no."""
     show_preview(console, question)
     try:
         reply = console.input(Text("Go ahead? Type yes: ", style="bold"))

@@ -1,5 +1,5 @@
-"""A status line for commands that run longer than a second: the time that has passed, and the jobs that the command
-waits for.
+"""Shows a status line for commands that run longer than a second. The line contains the time that has passed, and the
+jobs for which the command waits.
 
 At a terminal, the line is redrawn in place, and is removed when the statement has ended. Elsewhere, lines are printed
 to standard error, at intervals that increase with the duration of the statement.
@@ -84,7 +84,7 @@ class StatusLine:
         is_quiet: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """With ``is_quiet``, nothing is printed on streams that cannot be redrawn in place."""
+        """If ``is_quiet`` is true, nothing is printed on streams that cannot be redrawn in place."""
         self._describe = describe
         self._stream = stream
         self._is_quiet = is_quiet
@@ -98,8 +98,8 @@ class StatusLine:
 
     @contextmanager
     def running(self, *, line_after: float = SHOWN_AFTER) -> Iterator[None]:
-        """A context manager that shows the status of its block once the block has run for a second. On a stream that
-        cannot be redrawn in place, the first line is printed after ``line_after`` seconds."""
+        """A context manager that shows the status of the ``with`` block once the block has run for a second. On a
+        stream that cannot be redrawn in place, the first line is printed after ``line_after`` seconds."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="rw_sql-status", daemon=True)
             self._thread.start()
@@ -168,8 +168,8 @@ class StatusLine:
                     self._show(progress, self._clock() - self._started)
 
     def _described(self) -> Progress:
-        """The running activity. If the activity cannot be described, the result is ``running``, so that the display
-        continues."""
+        """Returns the running activity. If the activity cannot be described, the result is ``running``, so that the
+        display continues."""
         try:
             return self._describe()
         except Exception:
@@ -194,7 +194,7 @@ class StatusLine:
 
 @contextmanager
 def _whole() -> Iterator[None]:
-    """A context manager for removing the status line: a second Ctrl-C takes effect after the block."""
+    """A context manager for removing the status line. A second Ctrl-C takes effect only after the ``with`` block."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
         yield
         return
@@ -222,7 +222,7 @@ def own_stderr() -> TextIO:
 
 
 def line_of(progress: Progress, seconds: float) -> str:
-    """The status in one line: ``running for 12 s: planning``, followed by the jobs, separated by ``;``."""
+    """Returns the status in one line, such as ``running for 12 s: planning``. The jobs follow, separated by ``;``."""
     jobs, more = jobs_shown(progress)
     return "; ".join(
         [f"running for {elapsed(seconds)}: {progress.what}", *map(str, jobs), *([f"{more} more"] if more else [])]
@@ -230,7 +230,7 @@ def line_of(progress: Progress, seconds: float) -> str:
 
 
 def jobs_shown(progress: Progress) -> tuple[tuple[JobPhase, ...], int]:
-    """The jobs that a status lists, and the number of other jobs."""
+    """Returns the jobs that a status lists, and the number of the other jobs."""
     return progress.jobs[:_MOST_JOBS], max(0, len(progress.jobs) - _MOST_JOBS)
 
 

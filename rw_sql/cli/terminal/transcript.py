@@ -1,4 +1,5 @@
-"""Prints the transcript of a running script: each statement, its confirmation question, and its rows."""
+"""Prints the transcript of a running script. The transcript contains each statement, the question for its confirmation,
+and its rows."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 
 class Transcript:
-    """Prints the transcript of a running script. The caller calls ``begin`` before each statement; ``run_statements``
-    calls ``answer`` and ``show``."""
+    """Prints the transcript of a running script. The caller calls ``begin`` before each statement. The function
+    ``run_statements`` calls ``answer`` and ``show``."""
 
     def __init__(
         self,
@@ -43,15 +44,15 @@ class Transcript:
         self._is_told = False
 
     def begin(self) -> None:
-        """Begins the next statement: records that the text of this statement has not been printed yet. The record may
-        still be about the previous statement, if an error ended that statement after its text was printed with its
-        question."""
+        """Begins the next statement. Records that the text of this statement has not been printed yet. Without this
+        call, the record might still be about the previous statement, if an error ended that statement after its text
+        was printed with its question."""
         self._is_told = False
 
     @property
     def answer(self) -> Answer | None:
         """The function that answers the question before an unsafe statement; None if nobody can answer. The function
-        prints the statement, then the preview."""
+        prints the statement, followed by the preview."""
         return None if self._answer is None else self._ask
 
     def show(self, statement: StatementText, result: DataFrame | None) -> None:

@@ -1,5 +1,5 @@
-"""``rw-sql test``: sqllogictest files and unit tests of views, each on a temporary warehouse.
+"""Implements ``rw-sql test``, which runs sqllogictest files and unit tests of views, each on a temporary warehouse.
 
-Imports: ``session`` and below, ``servers``, ``script``, ``terminal``. Begin with ``runner``; ``slt_file`` and
-``unit_file`` describe the files.
+Imports: ``session`` and below, ``servers``, ``script``, ``terminal``. Begin with ``runner``. The modules ``slt_file``
+and ``unit_file`` describe the files.
 """

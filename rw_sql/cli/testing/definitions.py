@@ -1,5 +1,5 @@
-"""Reads the pipeline under test: the CREATE statements in its files, and the names of the objects that the views
-read."""
+"""Reads the pipeline under test. The module reads the CREATE statements in the pipeline's files, and the names of the
+objects that the views read."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ Definition = Input | ast.CreateMaterializedView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defined:
-    """One object of the pipeline: its statement, the SETs that apply to it, and its file.
+    """One object of the pipeline, with its statement, the SET statements that apply to it, and its file.
 
-    ``settings`` are the SETs that precede the statement in its file, each with the name of its parameter.
+    ``settings`` are the SET statements that precede the object's statement in the file, each with the name of the
+    parameter.
     """
 
     statement: Definition
@@ -106,9 +107,9 @@ def read_definitions(
 
 
 def input_columns(statement: Input) -> tuple[tuple[str, str], ...]:
-    """The columns for which a test can give values in the rows of an input, with the columns' Spark types: the columns
-    of the definition and of INCLUDE, without generated columns and without the columns that the definition takes from
-    the upstream."""
+    """Returns the columns for which a test can give values in the rows of an input, with the columns' Spark types.
+    These are the columns of the definition and of INCLUDE, without generated columns and without the columns that the
+    definition takes from the upstream."""
     if isinstance(statement, ast.CreateSource) and is_cdc(statement):
         return CDC_COLUMNS
     name = _including(statement)
@@ -117,7 +118,8 @@ def input_columns(statement: Input) -> tuple[tuple[str, str], ...]:
 
 
 def takes_columns(statement: Input) -> bool:
-    """True if the columns come from the upstream: from a captured table, or from the schema of the records."""
+    """True if the columns come from the upstream, which means from a captured table or from the schema of the
+    records."""
     if statement.wildcard is not None:
         return True
     return has_schema(statement) and all(column.generated is not None for column in statement.columns)
@@ -129,11 +131,11 @@ def has_hidden_columns(statement: Input) -> bool:
 
 
 def fed_from_delta(statement: Input, path: str, taken: Iterable[tuple[str, str]] = ()) -> str:
-    """The statement with the same columns, changed to read a Delta table. The columns of the Delta table have the same
+    """Returns a statement with the same columns that reads a Delta table. The columns of the Delta table have the same
     names.
 
-    ``taken`` are columns with rw_sql's types. They replace the columns that the definition takes from the upstream. If
-    the definition also takes the table's key from the upstream, the changed statement has no key.
+    ``taken`` are columns with rw_sql's types. These columns replace the columns that the definition takes from the
+    upstream. If the definition also takes the table's key from the upstream, the changed statement has no key.
     """
     if isinstance(statement, ast.CreateSource) and is_cdc(statement):
         of_changes = ((name, "TIMESTAMPTZ" if kind == "TIMESTAMP" else "VARCHAR") for name, kind in CDC_COLUMNS)
@@ -150,7 +152,7 @@ def fed_from_delta(statement: Input, path: str, taken: Iterable[tuple[str, str]]
 
 
 def fed_from_kafka(statement: Input, topic: str, bootstrap: str) -> str:
-    """The statement with the same columns and format, changed to read a topic."""
+    """Returns a statement with the same columns and format that reads a topic."""
     options = _options({"connector": "kafka", "topic": topic, "properties.bootstrap.server": bootstrap})
     return render(replace(statement, options=options))
 
@@ -173,8 +175,8 @@ def _plain_column(connector_name: str, column: ast.IncludeColumn) -> ast.ColumnD
 
 
 def _including(statement: Input) -> str:
-    """The connector that fills the INCLUDE columns of an input. For a captured table, this is PostgreSQL's connector,
-    because it has the INCLUDE columns of all connectors that capture changes."""
+    """Returns the connector that fills the INCLUDE columns of an input. For a captured table, this is PostgreSQL's
+    connector, because it has the INCLUDE columns of all connectors that capture changes."""
     return connector_of(statement) or ("postgres-cdc" if statement.cdc_table is not None else "")
 
 

@@ -1,4 +1,4 @@
-"""The outcome of a test, and the errors of tests that do not pass."""
+"""Defines the outcome of a test, and the errors of tests that do not pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 
 class MismatchError(Exception):
-    """The result of a statement differs from what a test expects.
+    """Raised if the result of a statement differs from the expectation of a test.
 
     The error has a one-line message and details. ``line`` is the line number in the test's file.
     """
@@ -20,7 +20,7 @@ class MismatchError(Exception):
 
 
 class WrongTestError(Exception):
-    """A test file is invalid. This error says nothing about the tested pipeline."""
+    """Raised if a test file is invalid. This error does not concern the tested pipeline."""
 
     def __init__(self, message: str, *, file: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ class WrongTestError(Exception):
 
 
 class NothingToRunError(Exception):
-    """The conditions of a test file exclude all of its records."""
+    """Raised if the conditions of a test file exclude all of its records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class TestOutcome:
     ``error`` means that the test could not be run.
 
     ``notes`` are warnings, which a passed test may have too. ``rewritten`` is the file's text with the actual rows in
-    place of the expected rows, if requested.
+    place of the expected rows, if the run was asked for this text.
     """
 
     __test__ = False
@@ -64,5 +64,5 @@ class TestOutcome:
 
     @property
     def id(self) -> str:
-        """The test's id, which also selects the test on the command line: ``file`` or ``file::name``."""
+        """The test's id, ``file`` or ``file::name``. The id also selects the test on the command line."""
         return f"{self.file}::{self.name}" if self.name else self.file

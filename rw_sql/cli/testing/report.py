@@ -1,4 +1,5 @@
-"""The report of ``rw-sql test``: as text (a line per test, the failures and a summary), as JSON or as JUnit XML."""
+"""Writes the report of ``rw-sql test`` as text (a line per test, the failures and a summary), as JSON or as JUnit
+XML."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class TestReport:
 
     @property
     def summary(self) -> str:
-        """One line: ``20 tests: 18 passed, 2 failed; 41.0 s``."""
+        """Returns one line such as ``20 tests: 18 passed, 2 failed; 41.0 s``."""
         statuses = [outcome.status for outcome in self.outcomes]
         words = {"passed": "passed", "failed": "failed", "error": "with an error", "skipped": "skipped"}
         told = ", ".join(f"{statuses.count(key)} {word}" for key, word in words.items() if key in statuses)
@@ -69,7 +70,7 @@ class TestReport:
         return json.dumps(document, indent=2, ensure_ascii=False)
 
     def as_junit(self) -> str:
-        """The report as JUnit suites: a suite per file, a case per test."""
+        """The report as JUnit suites, with one suite per file and one case per test."""
         timestamp = self.started.replace(tzinfo=None).isoformat(timespec="seconds")
         suites = [
             Suite(name=file, cases=[self._case(outcome) for outcome in outcomes], timestamp=timestamp)
@@ -91,7 +92,7 @@ class TestReport:
 
 
 def print_outcome(console: Console, outcome: TestOutcome, hide: Callable[[str], str]) -> None:
-    """Prints one line for a finished test, followed by its failure, if any."""
+    """Prints one line for a finished test. If the test failed, prints the failure too."""
     line = Text(f"{outcome.status:7} ", style=_STYLES[outcome.status])
     line.append(f"{outcome.id} ({outcome.seconds:.1f} s)", style="default")
     console.print(line, soft_wrap=True)

@@ -19,8 +19,8 @@ _MISSING, _UNEXPECTED, _CHANGED = "-", "+", "~"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The difference between the expected and the found rows. ``changed`` are pairs of an expected row and the most
-    similar found row."""
+    """The difference between the expected and the found rows. ``changed`` contains pairs of an expected row and the
+    most similar found row."""
 
     columns: Row
     missing: tuple[Row, ...]
@@ -35,15 +35,15 @@ class Difference:
 
     @property
     def summary(self) -> str:
-        """One line: ``1 missing, 2 changed rows; 3 as expected``."""
+        """Returns one line such as ``1 missing, 2 changed rows; 3 as expected``."""
         counts = (("missing", self.missing), ("unexpected", self.unexpected), ("changed", self.changed))
         told = [f"{len(rows)} {word}" for word, rows in counts if rows]
         total = sum(len(rows) for _, rows in counts)
         return f"{', '.join(told)} row{'' if total == 1 else 's'}; {self.equal} as expected"
 
     def render(self) -> str:
-        """A table in which ``-`` marks missing rows, ``+`` unexpected rows and ``~`` changed rows. A changed cell is
-        shown as ``expected → found``."""
+        """Returns a table in which ``-`` marks missing rows, ``+`` marks unexpected rows, and ``~`` marks changed rows.
+        A changed cell is shown as ``expected → found``."""
         lines = [(_CHANGED, self._merged(wanted, found)) for wanted, found in self.changed]
         lines += [(_MISSING, row) for row in self.missing]
         lines += [(_UNEXPECTED, row) for row in self.unexpected]

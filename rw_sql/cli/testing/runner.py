@@ -112,7 +112,8 @@ class TestOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
     """The tests that were found, and the invalid files. ``hide`` hides the values of variables whose names suggest that
-    they are secret: the given variables, and those of the tests, of their definitions and of their environments."""
+    they are secret. These are the given variables, and the variables of the tests, of their definitions and of their
+    environments."""
 
     tests: tuple[Test, ...]
     wrong: tuple[WrongTestError, ...]
@@ -122,7 +123,7 @@ class Collected:
 def collect(paths: Sequence[str], variables: Mapping[str, str], env: str | None = None) -> Collected:
     """Collects the tests of files and folders.
 
-    ``file::name`` selects tests of a file; the name may contain ``*`` and ``?``.
+    ``file::name`` selects tests of a file. The name may contain ``*`` and ``?``.
 
     Raises WrongTestError for a path that does not exist or contains no test.
     """
@@ -200,7 +201,8 @@ class Bench:
     def run_all(self, tests: Sequence[Test], tell: Callable[[TestOutcome], None]) -> list[TestOutcome]:
         """Runs tests in parallel.
 
-        ``tell`` receives each outcome as soon as it is known. The result has the outcomes in the order of the tests.
+        ``tell`` is a function that receives each outcome as soon as the outcome is known. The result has the outcomes
+        in the order of the tests.
         """
         with ThreadPoolExecutor(max_workers=self._options.workers, thread_name_prefix="rw_sql-test") as pool:
             running = [pool.submit(self._one, test, tell) for test in tests]
@@ -289,7 +291,7 @@ class Bench:
 
     @contextmanager
     def _session(self) -> Iterator[tuple[Attached, Path]]:
-        """A session for one test, with a database and a warehouse that no other test uses."""
+        """Returns a session for one test, with a database and a warehouse that no other test uses."""
         from rw_sql.session.attach import attach, detach
 
         number = next(self._numbers)
@@ -318,7 +320,7 @@ class Bench:
     def _own_topics(self, topics: frozenset[str]) -> Iterator[None]:
         """A context manager that makes files with the same topic run one after another.
 
-        Each file starts without the topic.
+        At the start of each file, the topic does not exist.
         """
         from rw_sql.cli.servers.kafka_topics import delete_topic, partition_count
 

@@ -1,6 +1,7 @@
-"""Reads ``.slt`` files: sqllogictest in the syntax of its Rust runner, with additional directives for Kafka.
+"""Reads ``.slt`` files. The format is sqllogictest in the syntax of its Rust runner, with additional directives for
+Kafka.
 
-Records are separated by empty lines; ``#`` begins a comment::
+Records are separated by empty lines, and ``#`` begins a comment::
 
     statement ok                        the statement below succeeds
     statement error [CODE] [regex]      the statement below fails with this code or SQLSTATE and a text that matches
@@ -22,8 +23,8 @@ Records are separated by empty lines; ``#`` begins a comment::
     file offsets.json                   writes the lines below to a file; ``${dir}`` is its folder
     answer yes | no | nobody            the answer to unsafe statements; ``nobody``: no question can be asked
 
-Values are compared after white space is collapsed. ``NULL`` is a NULL, ``(empty)`` an empty text, ``<slt:ignore>`` any
-value.
+Values are compared after white space is collapsed. ``NULL`` denotes a NULL, ``(empty)`` denotes an empty text, and
+``<slt:ignore>`` matches any value.
 """
 
 from __future__ import annotations
@@ -64,10 +65,12 @@ _WORDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SltRecord:
-    """One record: the words of its first line, the lines below it, and for a query the expected rows.
+    """One record. The fields are the words of the record's first line, the lines below the first line, and for a query
+    the expected rows.
 
-    ``file`` and the 1-based ``line`` are its position. ``rows_at`` is the index of the first expected row's line in the
-    file, and ``end`` the index after the record's last line. ``conditions`` are its skipif and onlyif conditions.
+    ``file`` and the 1-based ``line`` are the record's position. ``rows_at`` is the index of the first expected row's
+    line in the file, and ``end`` is the index after the record's last line. ``conditions`` are the record's skipif and
+    onlyif conditions.
     """
 
     file: str
@@ -182,8 +185,8 @@ def topics_of(records: list[SltRecord]) -> frozenset[str]:
 
 
 def rewritten(text: str, file: str, records: list[SltRecord], found: dict[int, list[str]]) -> str:
-    """The file's text, in which the rows in ``found`` replace the expected rows. ``found`` maps the index of the line
-    at which a query's expected rows begin to the new rows."""
+    """Returns the file's text, in which the rows in ``found`` replace the expected rows. ``found`` maps the index of
+    the line at which a query's expected rows begin to the new rows."""
     lines = text.split("\n")
     for record in reversed(records):
         if record.file == file and record.rows_at in found:

@@ -72,11 +72,11 @@ def shown(value: object) -> str:
 
 @dataclass(slots=True)
 class SltRun:
-    """One run of a file. ``names`` are the values of ``${…}``. ``found`` has the rows to record. It maps the index of
-    the line at which a query's expected rows begin to the new rows.
+    """One run of a file. ``names`` are the values of ``${…}``. ``found`` contains the rows to record: it maps the index
+    of the line at which a query's expected rows begin to the new rows.
 
-    With ``is_recording``, rows that differ from the expected rows are recorded, and no MismatchError is raised. Nothing
-    is recorded for included files, because other files may include the same files.
+    If ``is_recording`` is true, rows that differ from the expected rows are recorded, and no MismatchError is raised.
+    Nothing is recorded for included files, because other files may include the same files.
     """
 
     attached: Attached
@@ -177,7 +177,7 @@ class SltRun:
         return _NAME.sub(value, "\n".join(lines))
 
     def _run_sql(self, text: str, record: SltRecord) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """The columns and rows of a statement. Raises SqlError with the line of the error in the file."""
+        """Runs a statement. Returns the columns and rows. Raises SqlError with the line of the error in the file."""
         kept: list[tuple[tuple[str, ...], list[tuple[Any, ...]]]] = []
 
         def keep(result: DataFrame) -> None:
@@ -292,8 +292,8 @@ class SltRun:
             _check_types(row, types, record)
 
     def _recorded(self, record: SltRecord, found: list[str], modes: Sequence[str]) -> list[str]:
-        """The rows to record. An expected row that matches a found row is kept as written, with its ``${…}`` and
-        ``<slt:ignore>``."""
+        """Returns the rows to record. If an expected row matches a found row, the expected row is kept as written, with
+        its ``${…}`` and ``<slt:ignore>``."""
         written = [] if "valuesort" in modes else list(record.rows)
         lines = []
         for line in found:
@@ -304,24 +304,25 @@ class SltRun:
         return lines
 
     def _hidden(self, line: str) -> str:
-        """A row in which the names of variables, such as ``${dir}``, replace the values that differ from run to run."""
+        """Returns a row in which the names of variables, such as ``${dir}``, replace the values that differ from run to
+        run."""
         values = {self.names[name]: name for name in _OF_RUN if self.names.get(name)}
         pattern = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
         return re.sub(pattern, lambda found: f"${{{values[found[0]]}}}", line) if pattern else line
 
 
 def passed_over(rows: Sequence[Sequence[Any]]) -> str | None:
-    """The objects that a FLUSH skipped because their jobs fail, according to the FLUSH's result ``rows``. Returns None
-    if FLUSH skipped no such object.
+    """Returns the objects that a FLUSH has skipped because their jobs fail. ``rows`` is the result of the FLUSH.
+    Returns None if FLUSH skipped no such object.
 
-    Paused objects are not included, because pausing is intended.
+    Paused objects are not included, because a pause is intentional.
     """
     told = [f"{name}: {detail}" for name, _, detail in rows if detail.startswith(_FAILING)]
     return "; ".join(told) or None
 
 
 def _in_zone(value: Any, kind: DataType, zone: dt.tzinfo | None) -> Any:
-    """A value that Spark's ``collect`` returned, with its times converted to a time zone. PySpark returns times in the
+    """Returns a value from Spark's ``collect``, with its times converted to a time zone. PySpark returns times in the
     zone of this process, which may differ from machine to machine."""
     match kind:
         case _ if value is None or zone is None:
@@ -366,8 +367,8 @@ def _sorted(lines: list[str], modes: Sequence[str]) -> list[str]:
 def _difference(
     names: Sequence[str], expected: list[str], found: list[str], rows: Sequence[Row], modes: Sequence[str]
 ) -> str:
-    """The expected and the found rows side by side. The rows are split into the query's columns if each expected line
-    has one value per column."""
+    """Returns the expected and the found rows for comparison. The rows are split into the query's columns if each
+    expected line has one value per column."""
     split = [tuple(line.split()) for line in expected]
     is_plain = all(len(row) == len(names) for row in split) and all(" " not in cell for row in rows for cell in row)
     if is_plain and "valuesort" not in modes:
@@ -431,5 +432,6 @@ def _record(line: str, record: SltRecord) -> Any:
 
 
 def _bytes(value: Any) -> bytes | None:
-    """The bytes of a record's key or value: a string unchanged, None for a tombstone, and any other value as JSON."""
+    """Returns the bytes of a record's key or value. A string is not changed, and any other value is written as JSON.
+    The result is None for a tombstone."""
     return None if value is None else (value if isinstance(value, str) else json.dumps(value)).encode()

@@ -1,4 +1,4 @@
-"""Reads unit tests of views: ``*.test.yaml`` and ``*.sqltest``.
+"""Reads unit tests of views from files ``*.test.yaml`` and ``*.sqltest``.
 
 YAML::
 
@@ -16,7 +16,7 @@ YAML::
         expect:                         # only the columns named here are compared
           - {customer: ann, amount: 10}
 
-SQL, whose queries Spark runs::
+SQL (Spark runs the queries)::
 
     DEFINITIONS '../*.sql';
     TEST 'totals add up' FOR totals
@@ -48,8 +48,8 @@ SQL_END = ".sqltest"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsGiven:
-    """The input rows of a test: literal ``rows`` and their ``columns``, the ``sql`` that returns the rows, or the
-    ``records`` of a topic. ``types`` are the columns' types if no definition contains them."""
+    """The input rows of a test. They are given as literal ``rows`` with their ``columns``, as the ``sql`` that returns
+    the rows, or as the ``records`` of a topic. ``types`` are the columns' types if no definition contains them."""
 
     columns: tuple[str, ...] = ()
     rows: tuple[Mapping[str, Any], ...] = ()
@@ -60,7 +60,7 @@ class RowsGiven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitTest:
-    """One test: the expected rows of its view for the given rows."""
+    """One test, with the rows that the test's view should have for the given rows."""
 
     file: str
     line: int
@@ -72,8 +72,8 @@ class UnitTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFile:
-    """The tests of a file; ``definitions`` are patterns of the files that create the tested objects (None: the
-    default)."""
+    """The tests of a file. ``definitions`` are patterns for the files that create the tested objects; if it is None,
+    the default applies."""
 
     file: str
     tests: tuple[UnitTest, ...]
@@ -100,8 +100,8 @@ class UnitFile:
 
     @property
     def with_subfolders(self) -> str:
-        """The line to add to the test's file so that definitions in subfolders are read too. The result is empty if
-        there are no subfolders with definitions, or if the file already names its definitions."""
+        """Returns the line that must be added to the test's file so that definitions in subfolders are read too. The
+        result is empty if there are no subfolders with definitions, or if the file already names its definitions."""
         folder = Path(self.file).parent
         is_above = _is_above(folder)
         inner = (folder.parent if is_above else folder).glob("*/**/*.sql")

@@ -129,8 +129,9 @@ class UnitRun:
         return tuple(self._topics)
 
     def _needed(self) -> list[str]:
-        """The names of the view and of the objects that the view reads, directly or indirectly, down to the inputs that
-        the test provides. The names are in the order in which the objects can be created."""
+        """Returns the names of the view and of the objects that the view reads, directly or indirectly. The inputs that
+        the test provides are included, but not the objects that these inputs read. The names are in the order in which
+        the objects can be created."""
         order: list[str] = []
         path: list[str] = []
 
@@ -207,8 +208,8 @@ class UnitRun:
         return self._given_columns(given, name, f'nothing defines "{name}"', ())
 
     def _taken_columns(self, name: str, given: RowsGiven, statement: Input) -> StructType:
-        """The columns that the test gives for an input. These columns replace the columns that the input's definition
-        takes from its upstream; the result is empty if the definition takes no columns from its upstream."""
+        """Returns the columns that the test gives for an input. These columns replace the columns that the input's
+        definition takes from its upstream. The result is empty if the definition takes no columns from its upstream."""
         if not takes_columns(statement):
             return StructType()
         own = {column.lower() for column, _ in input_columns(statement)}
@@ -227,7 +228,7 @@ class UnitRun:
         return StructType([column for column in found.fields if column.name.lower() not in own])
 
     def _view_schema(self, name: str, defined: Defined) -> StructType:
-        """The columns that a view would have. The view is not created."""
+        """Returns the columns that a view would have. The view is not created."""
         dry = self.attached.dry_run()
         self._foresee(name, defined, dry, set())
         record = dry.catalog.find("materialized_view", name)
@@ -275,7 +276,7 @@ class UnitRun:
         return self._fitted(taken, schema, what)
 
     def _taken(self, sql: str, what: str) -> tuple[list[str], list[dict[str, Any]]]:
-        """The columns of a test's query, and the rows of the query as dicts by column."""
+        """Returns the columns of a test's query, and the rows of the query as dicts by column."""
         schema, rows = self._query(sql, what, lambda frame: (frame.schema, frame.collect()))
         twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
         if twice is not None:
@@ -422,8 +423,8 @@ class UnitRun:
         return rows.select(*(quoted_for_spark(name) for name, _ in schema_columns(view.schema)))
 
     def _query(self, text: str, what: str, read: Callable[[DataFrame], _Read]) -> _Read:
-        """Runs a query and returns the value of ``read`` for its result. Errors of Spark inside ``read`` count as
-        errors of the query."""
+        """Runs a query, calls ``read`` with the result, and returns the value of this call. Spark errors inside
+        ``read`` count as errors of the query."""
         kept: list[_Read] = []
         part = ScriptStatement(text=text, start=0, line=1, column=1)
         try:
@@ -449,7 +450,7 @@ class UnitRun:
 
 
 def type_of_ours(kind: DataType) -> str:
-    """The type that a source's column has for a Spark type. Raises KeyError if there is no such type."""
+    """Returns rw_sql's type of a source column for a Spark type. Raises KeyError if there is no such type."""
     match kind:
         case DecimalType():
             return f"NUMERIC({kind.precision}, {kind.scale})"

@@ -47,15 +47,15 @@ _PLAIN = re.compile(r"[\w .:+/@-]*")
 
 
 class MisfitError(Exception):
-    """A value that does not fit its column."""
+    """Raised for a value that does not fit its column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
     """A number, truth value or time in a YAML file, with its original text.
 
-    The type of the column determines whether the value or the text is used: YAML reads ``007``, ``1.10``, ``NO`` and
-    ``12:30`` as numbers and truth values, and rounds a number with many digits.
+    The type of the column determines whether the value or the text is used. The text is needed because YAML reads
+    ``007``, ``1.10``, ``NO`` and ``12:30`` as numbers and truth values, and rounds numbers with many digits.
     """
 
     value: Any
@@ -81,8 +81,8 @@ class Written:
 
 
 def fitted(value: Any, kind: DataType) -> Any:
-    """Converts a value of a test file to a type: times with a zone become UTC, structs and maps become dicts. Raises
-    MisfitError."""
+    """Converts a value of a test file to a type. Times with a zone are converted to UTC, and structs and maps become
+    dicts. Raises MisfitError."""
     if value is None:
         return None
     try:
@@ -139,7 +139,7 @@ def _fitted(value: Any, kind: DataType) -> Any:
 
 
 def _single(value: float) -> float:
-    """The nearest number of single precision, with the fewest digits that still identify this number."""
+    """Returns the nearest number of single precision, with the fewest digits that still identify this number."""
     if not math.isfinite(value):
         return value
     packed = struct.pack("f", value)
@@ -149,7 +149,7 @@ def _single(value: float) -> float:
 
 
 def _by_key(entries: dict[Any, Any]) -> dict[Any, Any]:
-    """The entries of a map, sorted, because their order has no meaning."""
+    """Returns the entries of a map in sorted order, because their original order has no meaning."""
     return dict(sorted(entries.items(), key=lambda entry: text_of(entry[0])))
 
 
@@ -223,7 +223,8 @@ def collected(value: Any, kind: DataType) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """A fitted value as text for a table of rows. Two values of one type have the same text only if they are equal."""
+    """Returns a fitted value as text for a table of rows. Two values of one type have the same text only if they are
+    equal."""
     match value:
         case None:
             return "NULL"
@@ -275,7 +276,7 @@ def json_of(value: Any) -> Any:
 
 
 def arrow_of(value: Any, kind: DataType) -> Any:
-    """A fitted value in Arrow's form: the entries of a map as pairs."""
+    """Returns a fitted value in Arrow's form, in which the entries of a map are pairs."""
     if value is None:
         return None
     match kind:

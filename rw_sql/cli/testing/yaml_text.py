@@ -12,10 +12,10 @@ _KEPT = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("bool", "int", "float", "
 
 
 def read_yaml(text: str, file: str) -> tuple[Any, Any]:
-    """The document of a YAML text, and its root node, which has the positions.
+    """Returns the document of a YAML text, and the root node of the document, which contains the positions.
 
-    Unquoted numbers, truth values and times become :class:`Written`. Raises WrongTestError with the line, even for a
-    key that occurs twice, although YAML would ignore its first occurrence.
+    Unquoted numbers, truth values and times become :class:`Written`. Raises WrongTestError with the line. This error is
+    also raised for a key that occurs twice, although YAML would ignore the key's first occurrence.
     """
     import yaml
 
@@ -34,7 +34,7 @@ def read_yaml(text: str, file: str) -> tuple[Any, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A part of a document. The value that YAML has read replaces each :class:`Written`."""
+    """Returns a part of a document, in which each :class:`Written` is replaced with the value that YAML has read."""
     match value:
         case Written():
             return value.value

@@ -75,7 +75,7 @@ def split_count(spec: ConnectorSpec, options: Mapping[str, str]) -> int:
 
 
 def rows_per_second(spec: ConnectorSpec, options: Mapping[str, str]) -> int | None:
-    """The rate of the whole source; None if all rows are available at once."""
+    """The number of rows per second of the whole source; None if all rows are available at once."""
     given = options.get("datagen.rows.per.second")
     if given is not None:
         return int(given)

@@ -40,7 +40,7 @@ any of these types, because delta-rs stores the Arrow type of a column's values 
 
 
 def is_readable(kind: pa.DataType) -> bool:
-    """True for the types of columns that Arrow and Spark read alike; False for all nested types."""
+    """True for the column types that Arrow and Spark read in the same way; False for all nested types."""
     return (
         pa.types.is_integer(kind)
         or pa.types.is_boolean(kind)

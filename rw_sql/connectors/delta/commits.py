@@ -62,7 +62,7 @@ def read_commit(table: str, version: int) -> TableCommit | None:
 
 def commit_times(table: str, newest: int) -> dict[int, int | None]:
     """The times of the versions up to ``newest`` whose commits the table's log still has, in milliseconds since 1970.
-    A time is None if the commit does not contain its time. Raises OSError."""
+    The time of a version is None if the commit does not contain its time. Raises OSError."""
     files, folder = fsspec.core.url_to_fs(f"{table.rstrip('/')}/_delta_log", use_listings_cache=False)
     times: dict[int, int | None] = {}
     for last in range(newest, -1, -_COMMITS_AT_ONCE):

@@ -1,11 +1,11 @@
-"""Keeps wrong minimum and maximum values out of the statistics of Delta tables. Because of wrong values, a reader would
-skip files although the reader needs rows of these files.
+"""Keeps wrong minimum and maximum values out of the statistics of Delta tables. With wrong values, a reader would skip
+files that contain rows that the reader needs.
 
 - *Floating-point columns*: delta-rs computes the minimum and the maximum of a column without its NaN values. For Spark,
   NaN is greater than every number.
-- *Decimals of more than 15 digits*: delta-rs writes their minimum and maximum as floating-point numbers of 64 bits,
-  which store only the first 15 digits exactly. For decimals without decimal places, delta-rs writes integers of at most
-  64 bits.
+- *Decimals of more than 15 digits*: delta-rs writes their minimum and maximum as floating-point numbers of 64 bits, and
+  these numbers store only the first 15 digits exactly. For decimals without decimal places, delta-rs writes integers of
+  at most 64 bits.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def is_plain(reader_version: int, features: Iterable[str]) -> bool:
 def rows_at(spark: SparkSession, path: str, version: int) -> DataFrame:
     """The rows of the table at ``version``.
 
-    Files are opened lazily, when an action runs; they may have been deleted in the meantime.
+    Files are opened lazily, when an action runs. The files may have been deleted in the meantime.
     """
     frame = _plain(spark, path, version)
     return table_at(spark, path, version) if frame is None else frame

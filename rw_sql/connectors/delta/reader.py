@@ -30,8 +30,8 @@ def read(
     commits: tuple[TableCommit, ...],
     upto: int | None,
 ) -> DataFrame:
-    """If ``upto`` is None, returns the rows that the commits appended, each with the version of its commit as offset.
-    Otherwise, returns all rows of the table as of version ``upto``, with offset 0."""
+    """If ``upto`` is None, returns the rows that the commits appended. The offset of a row is the version of its
+    commit. Otherwise, returns all rows of the table as of version ``upto``, with offset 0."""
     if upto is not None:
         frame = rows_at(spark, path, upto)
         return typed_records(frame, split, row, f.lit(0))
@@ -47,7 +47,8 @@ def read(
 
 
 def snapshot(spark: SparkSession, path: str, columns: Mapping[str, str], version: int) -> DataFrame:
-    """The table as of ``version``, cast to these columns and types; a value that does not fit is an error."""
+    """The table as of ``version``, cast to these columns and types; a value that does not fit its type causes an
+    error."""
     frame = table_at(spark, path, version)
     return cast_columns(frame, columns)
 

@@ -1,4 +1,5 @@
-"""Finds the rows of a batch that violate constraints of a Delta table; delta-rs itself reports only one such row."""
+"""Finds all rows of a batch that violate constraints of a Delta table. The library delta-rs itself reports only one
+such row."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class _Check:
 
 
 def refused_by_constraints(table: deltalake.DeltaTable, rows: pa.Table, index: str) -> list[Refusal]:
-    """The rows that violate the table's constraints, each once; ``index`` is the column with the row numbers.
+    """Returns the rows that violate the table's constraints. Each row occurs once. ``index`` is the column with the row
+    numbers.
 
     The conditions are evaluated in DataFusion, as in delta-rs, on a copy of the rows.
     """

@@ -26,8 +26,8 @@ _Stamp = tuple[int | None, int | None]
 
 
 class SeenLog:
-    """Recognizes whether the log of an open table is still the same log, by the size and the modification time of one
-    commit's file. Not thread-safe."""
+    """Checks whether the log of an open table is still the same log. The check compares the size and the modification
+    time of one commit's file. Not thread-safe."""
 
     def __init__(self, table: deltalake.DeltaTable, storage: dict[str, str]) -> None:
         from deltalake.fs import DeltaStorageHandler
@@ -46,7 +46,8 @@ class SeenLog:
         self._stamp = self._stamp_of(self._version)
 
     def same_table(self, table: deltalake.DeltaTable) -> deltalake.DeltaTable:
-        """The handle if the table is the same; a new handle if log cleanup removed the remembered file.
+        """Returns the handle if the table is the same table. Returns a new handle if log cleanup removed the remembered
+        file.
 
         Raises TargetUnfitError if the table was deleted, or was deleted and created again.
         """

@@ -1,15 +1,15 @@
-"""The Delta sink: writes to a user's table, each batch exactly once.
+"""The Delta sink. It writes to a user's table, and writes each batch exactly once.
 
 A batch's commit carries two application transactions (Delta protocol, "Transaction Identifiers"). The first transaction
-is named by the sink's identity, has the value ``run × 2³² + batch + 1``, and fences earlier runs. The second
-transaction is named by the sink's identity and the generation, and has the batch's number as its value. Delta keeps
+has the sink's identity as its name and the value ``run × 2³² + batch + 1``, and fences earlier runs. The second
+transaction has the sink's identity and the generation as its name, and the batch's number as its value. Delta keeps
 both transactions for the lifetime of the table, regardless of log cleanup and other writers, unless a table property
 limits the retention of transactions. The sink refuses tables with that property.
 
 ``CREATE OR REPLACE TABLE`` keeps all transactions, but not the rows. A fence therefore carries two more transactions.
-One of these transactions is named by the sink's identity and the table's id. The other transaction shows that the
-sink's fences carry a transaction with the table's id. If an older version of rw_sql wrote to the table, both
-transactions are missing.
+The name of the first of these transactions consists of the sink's identity and the table's id. The other transaction
+shows that the sink's fences carry a transaction with the table's id. If an older version of rw_sql wrote to the table,
+both transactions are missing.
 """
 
 from __future__ import annotations
@@ -220,7 +220,8 @@ def _batches_of(identity: str, generation: int) -> str:
 
 
 def _named_by_id(identity: str, table: deltalake.DeltaTable) -> str:
-    """The name of the application transaction that shows that a sink has written to the table with the table's id."""
+    """The name of an application transaction. The transaction shows that a sink has written to the table with this
+    id."""
     return f"{identity}/table/{table.metadata().id}"
 
 
@@ -231,7 +232,7 @@ def _with_ids(identity: str) -> str:
 
 
 def _was_replaced(table: deltalake.DeltaTable, identity: str) -> bool:
-    """True if this table has replaced another table, to which the sink had written."""
+    """True if this table has replaced another table to which the sink had written."""
     has_ids = table.transaction_version(_with_ids(identity)) is not None
     return has_ids and table.transaction_version(_named_by_id(identity, table)) is None
 
@@ -436,8 +437,7 @@ def _in_sql(location: str) -> str:
 
 
 def _property(properties: Mapping[str, str | None], name: str) -> str | None:
-    """The value of a table property; None if the property is not set. Upper and lower case in the name count as
-    equal."""
+    """The value of a table property; None if the property is not set. The name is not case-sensitive."""
     return next((value for key, value in properties.items() if key.casefold() == name.casefold()), None)
 
 

@@ -36,8 +36,8 @@ MOST_VERSIONS = 100
 
 
 class DeltaConnector(RangedConnector):
-    """Offset 0 stands for all rows that the table has at the first read; any other offset is the version of a
-    commit."""
+    """The connector for a Delta table. Offset 0 denotes all rows that the table has at the first read. Any other offset
+    is the version of a commit."""
 
     has_small_batches = False
 
@@ -129,8 +129,8 @@ class DeltaConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The first version committed at or after ``milliseconds``. A commit that does not contain its time counts as
-        made at the time of the next commit, because reading it again is better than skipping it. Raises SqlError
+        """The first version committed at or after ``milliseconds``. If a commit does not contain its time, the time of
+        the next commit is used, because reading the commit again is better than skipping the commit. Raises SqlError
         OFFSET_OUT_OF_RANGE if the table's log may have lost versions after that time."""
         path = _path(options)
         newest = deltalake.DeltaTable(path).version()
@@ -161,7 +161,7 @@ class DeltaConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Returns the source's only topic, because an offset of this topic is a version and does not count records."""
+        """Returns the source's only topic, because an offset of this topic is a version, not a number of records."""
         return {"": "offsets are versions of the table"}
 
     def logged_records(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int | None:

@@ -1,4 +1,4 @@
-"""Reads a Delta table as of any version, regardless of its age."""
+"""Reads a Delta table as of any version, regardless of the version's age."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ versions. The age of these versions therefore does not matter (decision 32).
 def table_at(spark: SparkSession, path: str, version: int) -> DataFrame:
     """The rows of the table at ``version``.
 
-    Files are opened lazily, when an action runs; they may have been deleted in the meantime.
+    Files are opened lazily, when an action runs. The files may have been deleted in the meantime.
     """
     with _at_any_age(spark):
         return spark.read.format("delta").option("versionAsOf", str(version)).load(path)

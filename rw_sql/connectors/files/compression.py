@@ -1,8 +1,8 @@
 """Opens compressed files of lines for reading.
 
-A file may consist of several frames, streams or members, as pigz, pzstd and ``cat`` write them; all of them are read. A
-file that ends early raises an error. This module imports no other module of the package, because Spark's workers
-receive this module by value.
+A file may consist of several frames, streams or members, as written by pigz, pzstd and ``cat``. All of these parts are
+read. A file that ends early raises an error. This module imports no other module of the package, because Spark's
+workers receive this module by value.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def decompressed(file: Any, name: str) -> io.BufferedReader:
 
 
 class _Shared(io.RawIOBase):
-    """A wrapper around an open file. Closing the wrapper leaves the file open. ``fault`` is the error that a read of
-    the file raised."""
+    """A wrapper around an open file. Closing the wrapper leaves the file open. ``fault`` is the error that reading the
+    file raised."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -90,8 +90,8 @@ class _Shared(io.RawIOBase):
 
 
 class _Guarded(io.RawIOBase):
-    """The decompressed content of a file. Raises CompressedError for invalid content. If the compressed file itself
-    cannot be read, raises the error of that read."""
+    """The decompressed content of a file. Reading raises CompressedError for invalid content. If the compressed file
+    itself cannot be read, reading raises the original error."""
 
     def __init__(self, file: _Shared, name: str) -> None:
         self._file = file

@@ -248,7 +248,7 @@ def _require_same(path: str, now: str, known: str | None) -> None:
 
 
 def dealt(pieces: Sequence[Piece], tasks: int, is_cuttable: Callable[[str], bool]) -> list[list[Piece]]:
-    """Groups the pieces, without reordering them, into at most ``tasks`` parts of similar size.
+    """Groups the pieces, in their order, into at most ``tasks`` parts of similar size.
 
     A long piece is split if ``is_cuttable`` returns True for the file of the piece. A fixed number of bytes is added to
     the size of each piece, because opening a file takes time. If the total size is small, there are few parts.
@@ -318,7 +318,7 @@ def _read_by_tasks(spark: SparkSession, options: dict[str, str]) -> DataFrame:
 
 
 def _read_here(spark: SparkSession, options: dict[str, str], pieces: Sequence[Piece]) -> DataFrame | None:
-    """Reads the records in this process; None if the records need too much memory."""
+    """Reads the records in this process. Returns None if the records need too much memory."""
     wanted = StructType.fromDDL(_schema(options["row"]))
     if not isinstance(wanted, StructType):
         raise TypeError("a list of columns is a struct")

@@ -57,8 +57,8 @@ Lines = tuple["NDArray[np.int64]", list[bytes]]
 
 
 def lines(file: Any, start: int, end: int | None, *, chunk: int = CHUNK) -> Iterator[Lines]:
-    """The lines that begin in ``[start, end)`` of an open file; if ``end`` is None, up to the file's end. Empty lines
-    are skipped.
+    """The lines of an open file that begin in ``[start, end)``. If ``end`` is None, the range extends to the file's
+    end. Empty lines are skipped.
 
     The last line needs no line break. A byte-order mark at the beginning and a carriage return before a line break are
     removed. Raises ValueError for a line of more than MOST_LINE_BYTES.
@@ -149,9 +149,9 @@ def compressed_lines(
 def ranks(places: NDArray[np.int64], before: tuple[int, int] = (-1, 0)) -> tuple[NDArray[np.int64], tuple[int, int]]:
     """The number of earlier records with the same offset, for each record of a batch.
 
-    ``before`` is the last offset and rank of the previous batch; the second value returned is the same pair for this
-    batch. All records with the same offset are in one range, so the ranks do not depend on how a file is divided into
-    ranges.
+    ``before`` is the last offset and rank of the previous batch; the second returned value is the last offset and rank
+    of this batch. All records with the same offset are in one range, so the ranks do not depend on how a file is
+    divided into ranges.
     """
     if len(places) == 0:
         return places, before
@@ -184,7 +184,7 @@ def column_order(header: bytes, columns: Sequence[str], delimiter: str) -> list[
 
 
 def width_of(header: bytes, delimiter: str) -> int:
-    """The number of fields of a header line."""
+    """The number of fields in a header line."""
     return len(_header_fields(header, delimiter))
 
 
@@ -248,8 +248,8 @@ def fields_of(line: bytes, separator: bytes) -> list[bytes] | None:
 def parquet_rows(
     file: Any, size: int, start: int, end: int, row: pa.StructType, *, is_strict: bool = False
 ) -> Iterator[tuple[NDArray[np.int64], pa.StructArray, pa.StringArray]]:
-    """Those rows of a Parquet file that have offsets in ``[start, end)``, as structs, and the error of each row that
-    could not be read.
+    """Returns the rows of a Parquet file whose offsets are in ``[start, end)``, as structs. Also returns the error of
+    each row that could not be read.
 
     Columns are matched by exact name, otherwise case-insensitively. A missing column is NULL, or an error if
     ``is_strict`` is set.
@@ -319,7 +319,7 @@ def _julian_columns(parquet: pq.ParquetFile) -> frozenset[str]:
     """The columns whose dates and times before 15 October 1582 are counted by the Julian calendar.
 
     Spark marks the files that it writes with Julian dates and times. The first versions of Spark always wrote such
-    dates and times; their files have no mark except the number of Spark's version.
+    dates and times; the files of these versions have no mark except the version number of Spark.
     """
     marks = parquet.metadata.metadata or {}
     version = marks.get(_SPARK_VERSION, b"")

@@ -1,5 +1,5 @@
-"""The file sink: writes one file per batch to a folder; the file's name contains the batch's number. Delivery is at
-least once."""
+"""The file sink. It writes one file per batch to a folder, and the file's name contains the batch's number. Delivery is
+at least once."""
 
 from __future__ import annotations
 
@@ -117,7 +117,8 @@ class FileWriter:
             raise (RefusedRowsError(found) if found else SinkError(f"{path}: {error}")) from error
 
     def _attempt(self, rows: pa.Table) -> Refusal | None:
-        """Writes rows to memory. Returns a refusal if the format cannot represent one of the rows."""
+        """Writes rows to memory in the file's format. Returns a refusal if the format cannot represent one of the
+        rows."""
         try:
             self._put(rows, io.BytesIO())
         except pa.ArrowException as error:

@@ -1,5 +1,5 @@
-"""Files as a source. A split is a file; the name of the split is the file's path below the root. An offset counts the
-bytes of the file.
+"""Files as a source. A split is a file, and the name of the split is the file's path below the root. An offset counts
+the bytes of the file.
 
 ``posix_fs``, ``s3``, ``gcs`` and ``azblob`` differ only in where the files are stored.
 """
@@ -101,7 +101,7 @@ class FileConnector(RangedConnector):
         return not pattern or fnmatch.fnmatchcase(split, pattern)
 
     def end_of(self, state: SplitState) -> int | None:
-        """The file's size, which is part of the incarnation in ``state``."""
+        """The file's size. The size is taken from the incarnation in ``state``."""
         return incarnation_size(state.incarnation)
 
     def is_finished(self, state: SplitState) -> bool:
@@ -131,8 +131,8 @@ class FileConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The offset 0 for files that were written at or after ``milliseconds``, and the end of the file for older
-        files."""
+        """Returns the offset 0 for a file that was written at or after ``milliseconds``, and the file's end for an
+        older file."""
         wanted = set(splits)
         return {
             found.path: found.size if found.modified_ms is not None and found.modified_ms < milliseconds else 0
@@ -170,7 +170,8 @@ class FileConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The records of these ranges: lines in ``value``, or a Parquet file's rows in ``_rw_row``."""
+        """Returns the records of these ranges. The column ``value`` contains lines, and the column ``_rw_row`` contains
+        the rows of a Parquet file."""
         from rw_sql.connectors.files import reader as file_reader
 
         known = lives or {}
@@ -285,7 +286,7 @@ class S3Connector(FileConnector):
         return FileStore(protocol="s3", root=options["s3.bucket_name"].strip().strip("/"), arguments=arguments)
 
     def cluster(self, options: Mapping[str, str]) -> str:
-        """The bucket, and the endpoint if the endpoint is not Amazon's."""
+        """The identity consists of the bucket and, if the endpoint is not Amazon's, of the endpoint."""
         endpoint = options.get("s3.endpoint_url", "")
         return super().cluster(options) + (f"@{endpoint.rstrip('/')}" if endpoint else "")
 

@@ -1,4 +1,4 @@
-"""Lists and opens the files of a local folder or a bucket through fsspec.
+"""Lists and opens the files of a local folder or a bucket. Uses the library fsspec.
 
 Spark's workers receive this module by value, and also the module of the package that this module imports.
 """
@@ -38,7 +38,7 @@ class FoundFile:
     the file's size.
 
     ``modified_ms`` is the time when the file was written, in milliseconds since 1970; None if the store does not report
-    the time. ``content_encoding`` is the object's Content-Encoding if the store's client decodes it, so that the client
+    the time. ``content_encoding`` is the object's Content-Encoding if the store's client decodes it, and therefore
     returns other bytes than the store holds; otherwise None.
     """
 
@@ -53,7 +53,7 @@ class FoundFile:
 class FileStore:
     """A root folder or bucket.
 
-    ``arguments`` are fsspec's arguments for the protocol, including access keys; The ``repr`` of this object omits
+    ``arguments`` are fsspec's arguments for the protocol, including access keys. The ``repr`` of this object omits
     these arguments.
     """
 
@@ -81,8 +81,9 @@ class FileStore:
 
         Raises the exceptions of the file system's client.
 
-        ``*`` matches any characters, slashes included. Names that begin with a dot or an underscore, and everything
-        below such a folder, are skipped: writers use such names for unfinished files and metadata.
+        ``*`` matches any characters, slashes included. Files and folders whose names begin with a dot or an underscore
+        are skipped, and so is everything below such a folder. Writers use such names for unfinished files and for
+        metadata.
         """
         fits = re.compile(fnmatch.translate(pattern)).match if pattern else None
         for found in self._local_files() if self.is_local else self._remote_files(pattern):
@@ -146,12 +147,12 @@ class FileStore:
 
 
 def fault_of_encoding(store: FileStore, found: FoundFile, compression: str | None, *, is_lines: bool) -> str | None:
-    """Why a file with a Content-Encoding cannot be read, with the advice what to do; None for a file without an
-    encoding that the client decodes, and for an empty file.
+    """Returns the reason why a file with a Content-Encoding cannot be read, and advice for the user. Returns None for
+    an empty file, and for a file without an encoding that the client decodes.
 
     ``compression`` is the compression with which the file would be read; None for no compression. The advice contains
-    the command that removes the encoding only if the source then reads the file with this compression. A source would
-    otherwise read the compressed bytes as lines.
+    the command that removes the encoding only if the source would afterwards decompress the file with this compression.
+    Otherwise, the source would read the compressed bytes as lines.
     """
     encoding = found.content_encoding
     if encoding is None or found.size == 0:
@@ -174,8 +175,8 @@ def fault_of_encoding(store: FileStore, found: FoundFile, compression: str | Non
 
 
 def _command_without_encoding(store: FileStore, path: str) -> str:
-    """The command for a file. In the place of a long name, the command contains "…", so that the reason of a stall,
-    which names the file already, is not cut."""
+    """The command that removes a file's encoding. If the file's name is long, the command contains "…" in its place.
+    Otherwise, the reason of the stall, which already contains the name, would be cut off."""
     container, _, name = store.full_path(path).partition("/")
     if len(shlex.quote(name)) > _MOST_OF_NAME:
         name = "…"
@@ -197,7 +198,7 @@ def is_storable(path: str) -> bool:
 
 
 def incarnation_size(incarnation: str | None) -> int | None:
-    """Extracts the file's size from an incarnation."""
+    """Returns the file's size, which an incarnation contains."""
     size = (incarnation or "").partition("-")[0]
     return int(size) if size.isdecimal() else None
 
@@ -239,8 +240,8 @@ def _remote_file(path: str, info: Mapping[str, Any]) -> FoundFile:
 
 
 def _decoded_encoding(info: Mapping[str, Any]) -> str | None:
-    """The Content-Encoding that the client decodes. Of the clients, only gcsfs and adlfs decode, and each reports the
-    encoding under its own name; s3fs returns the bytes that are stored."""
+    """The Content-Encoding that the client decodes. Only the clients gcsfs and adlfs decode, and each of them reports
+    the encoding under its own key. The client s3fs returns the stored bytes."""
     for given, decoded in (
         (info.get("contentEncoding"), _DECODED_BY_AIOHTTP),
         (getattr(info.get("content_settings"), "content_encoding", None), _DECODED_BY_AZURE),
@@ -252,6 +253,6 @@ def _decoded_encoding(info: Mapping[str, Any]) -> str | None:
 
 
 def _first(info: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
-    """The value of the first of these keys for which the store reports a value; None if the store reports no such
-    value."""
+    """Returns the first value that the store reports for one of these keys; None if the store reports no value for
+    them."""
     return next((info[key] for key in keys if info.get(key)), None)

@@ -80,8 +80,8 @@ def check_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> None:
 
 
 def _require_no_login(kind: str, uri: str) -> None:
-    """Raises OptionError for an address with a login, because the address appears in messages and in the identity of a
-    table."""
+    """Raises OptionError for an address that contains a login, because the address appears in messages and in the
+    identity of a table."""
     parts = urlsplit(uri.removeprefix(_JDBC))
     if "@" in parts.netloc or {"user", "password"} & dict(parse_qsl(parts.query)).keys():
         held = OptionError(
@@ -111,7 +111,7 @@ def load_table(spec: ConnectorSpec, options: Mapping[str, str], *, timeout: floa
     """Loads the table as it is now. Raises TableMissingError or CatalogError.
 
     ``timeout`` limits the wait for each connection to a REST catalog, and for the next bytes of each response, in
-    seconds; if ``timeout`` is None, the time limits of the catalog's class apply.
+    seconds. If ``timeout`` is None, the time limits of the catalog's class apply.
     """
     from pyiceberg import exceptions
 
@@ -164,7 +164,7 @@ _CATALOGS = SharedClients(_opened, most=16)
 
 
 def _properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
-    """The options of the catalog, under the names that pyiceberg uses."""
+    """The catalog's options, under pyiceberg's names for these options."""
     made = {
         option.client: options[option.key]
         for option in spec.options.values()

@@ -26,7 +26,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def missing(table: Table, name: str, columns: Iterable[str]) -> ColumnMisfit | None:
-    """The first declared column that the table lacks. Names that differ only in upper and lower case count as equal."""
+    """The first declared column that the table lacks. Names are not case-sensitive."""
     known = {field.name.lower(): field.name for field in table.schema().fields}
     for column in columns:
         if column.lower() not in known:
@@ -92,7 +92,8 @@ def _name(field: str) -> str:
 
 
 def holds(declared: str, has: str) -> bool:
-    """True if the declared type can represent every value of the type ``has``. Nested types must be equal."""
+    """True if the declared type can represent every value of the type ``has``. For nested types, this requires that
+    both types are equal."""
     if declared == has:
         return True
     if declared in _WHOLE and has in _WHOLE:
@@ -109,7 +110,7 @@ def holds(declared: str, has: str) -> bool:
 
 
 def spark_text(kind: pa.DataType) -> str:
-    """Spark's name of a type, in lower case and without spaces."""
+    """Spark's name for a type, in lower case and without spaces."""
     if pa.types.is_struct(kind):
         return f"struct<{','.join(f'{field.name.lower()}:{spark_text(field.type)}' for field in kind)}>"
     if pa.types.is_list(kind):

@@ -1,4 +1,4 @@
-"""The snapshots of a table's main branch: their sequence numbers and operations."""
+"""Reads the snapshots of a table's main branch, with their sequence numbers and operations."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ class TableSnapshot:
 
     @property
     def changes(self) -> str:
-        """The snapshot's operation, if it changes or removes existing rows; otherwise empty."""
+        """The snapshot's operation, if the operation changes or removes existing rows; otherwise empty."""
         return "" if self.operation in (APPEND, REPLACE) else self.operation
 
 
 class HistoryLostError(Exception):
-    """Requested snapshots may have expired. ``first`` is the sequence number of the oldest snapshot that exists."""
+    """Raised if requested snapshots may have expired. ``first`` is the sequence number of the oldest snapshot that
+    exists."""
 
     def __init__(self, first: int) -> None:
         super().__init__(f"snapshots before {first} have expired")
@@ -72,7 +73,7 @@ def rolled_back(table: Table, position: int) -> int | None:
     """The sequence number of the last snapshot that was read, if a rollback of the table has removed this snapshot from
     the main branch; otherwise None.
 
-    Snapshots of other branches and tags do not count, because they were never read.
+    Snapshots of other branches and tags do not count, because the source has never read them.
     """
     last = next((each for each in table.snapshots() if _sequence(each) == position - 1), None)
     if last is None or any(each.snapshot_id == last.snapshot_id for each in _ancestors(table)):

@@ -33,7 +33,8 @@ _GREATEST = 3.4028234663852886e38
 
 
 def delete_keys(transaction: Transaction, table: Table, keys: pa.Table, summary: dict[str, str]) -> None:
-    """Deletes each row of the table that equals a row of ``keys`` in all columns of ``keys``. Null equals null.
+    """Deletes each row of the table that equals a row of ``keys`` in all columns of ``keys``. Null counts as equal to
+    null.
 
     If the table has such rows, the transaction gets one snapshot, whose summary has the properties ``summary``.
     ``keys`` has the table's types.
@@ -76,7 +77,7 @@ def _without_keys(
 
 
 def _read(transaction: Transaction, table: Table, task: FileScanTask, columns: list[str] | None = None) -> pa.Table:
-    """The rows of a file, without the rows that the table's delete files delete."""
+    """The rows of a file, except the rows that the table's delete files delete."""
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
 
@@ -102,8 +103,8 @@ def _is_among(rows: pa.Table, keys: pa.Table) -> pa.Array:
 
 
 def _may_have(keys: pa.Table) -> BooleanExpression:
-    """A condition that is true for every row with one of these keys. pyiceberg skips a file if the condition is true
-    for none of the file's rows."""
+    """Returns a condition that is true for every row with one of these keys. If the condition cannot be true for any
+    row of a file, pyiceberg skips the file."""
     from pyiceberg.expressions import AlwaysTrue, And
 
     plain = [name for name in keys.column_names if not pa.types.is_nested(keys.schema.field(name).type)]

@@ -27,10 +27,11 @@ _PART_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planned:
-    """The files of one snapshot that are read for a range of offsets.
+    """The files of one snapshot that must be read for a range of offsets.
 
-    ``files`` has (path, size in bytes, number of rows) of each file: all files of the snapshot if ``is_whole`` is set,
-    otherwise only the files that the snapshot added to the files of its parent snapshot.
+    ``files`` has a triple (path, size in bytes, number of rows) for each file. If ``is_whole`` is set, these are all
+    files of the snapshot. Otherwise, these are only the files that the snapshot added to the files of its parent
+    snapshot.
     """
 
     offset: int
@@ -41,15 +42,15 @@ class _Planned:
 
 
 def projected(table: Table, columns: Sequence[str]) -> Schema:
-    """The table's schema reduced to these columns. Upper and lower case in the names count as equal. Raises KeyError
-    for a missing column."""
+    """The table's schema reduced to these columns. The names are not case-sensitive. Raises KeyError for a missing
+    column."""
     known = {field.name.lower(): field.name for field in table.schema().fields}
     return table.schema().select(*dict.fromkeys(known[column.lower()] for column in columns))
 
 
 def whole_table(table: Table, end: int, columns: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
-    """Divides the rows of the newest snapshot before ``end`` into parts, all with offset 0; also returns the total
-    number of rows."""
+    """Divides the rows of the newest snapshot before ``end`` into parts. All rows have the offset 0. Also returns the
+    total number of rows."""
     snapshot = snapshot_before(table, end)
     if snapshot is None:
         return [], 0
@@ -57,8 +58,8 @@ def whole_table(table: Table, end: int, columns: Sequence[str]) -> tuple[list[di
 
 
 def appended(table: Table, found: Sequence[TableSnapshot], columns: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
-    """Divides the rows that these snapshots appended into parts, each with its snapshot's sequence number as offset;
-    also returns the total number of rows."""
+    """Divides the rows that these snapshots appended into parts. The offset of a part's rows is the sequence number of
+    their snapshot. Also returns the total number of rows."""
     plans = [_plan(table, each, offset=each.sequence, is_whole=False) for each in found]
     return _parts(table, plans, columns)
 

@@ -1,4 +1,4 @@
-"""The Iceberg sink: writes to a user's table, each batch exactly once.
+"""The Iceberg sink. It writes to a user's table, and writes each batch exactly once.
 
 One commit contains the rows and the number of a batch. The batch's number is stored in the snapshot's summary and in a
 table property. The table property remains when the snapshot expires. A run begins by committing an empty snapshot. A
@@ -70,7 +70,8 @@ class IcebergSink:
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
-        """Checks that the existing table has the columns of ``shape``, or that a table may be created."""
+        """Checks that the existing table has the columns of ``shape``. If there is no table, checks that a table may be
+        created."""
         if shape is None:
             return SinkLook()
         name = catalog.table_name(options)
@@ -156,7 +157,7 @@ class IcebergWriter:
         self._omits_all_bounds = False
 
     def fence(self, run: int, generation: int) -> int:
-        """Commits an empty snapshot with the run's number; later commits of earlier runs then fail."""
+        """Commits an empty snapshot with the run's number. Afterwards, commits of earlier runs fail."""
         self._run, self._generation = run, generation
 
         def marks() -> dict[str, int]:
@@ -261,8 +262,8 @@ class IcebergWriter:
         """Makes a commit write its files without the bounds (the minimum and the maximum) of the columns whose values
         Python cannot represent, because pyiceberg could not read these bounds from a file.
 
-        If a file to be rewritten has such values, the bounds of all columns of texts, dates or times are left out. The
-        method changes the table's properties only in this process, as :meth:`_forbid_retries` does.
+        If a file that will be rewritten has such values, the bounds of all columns of texts, dates or times are left
+        out. The method changes the table's properties only in this process, as :meth:`_forbid_retries` does.
         """
         from pyiceberg import types
         from pyiceberg.schema import sanitize_column_names

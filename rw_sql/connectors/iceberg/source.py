@@ -37,8 +37,8 @@ MOST_SNAPSHOTS = 100
 
 
 class IcebergConnector(RangedConnector):
-    """Offset 0 stands for all rows that the table has at the first read; any other offset is a snapshot's sequence
-    number."""
+    """The connector for an Iceberg table. Offset 0 denotes all rows that the table has at the first read. Any other
+    offset is a snapshot's sequence number."""
 
     executor_packages = ("rw_sql", "pyiceberg", "pyarrow")
 
@@ -179,7 +179,7 @@ class IcebergConnector(RangedConnector):
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
         """The time of each offset's snapshot.
 
-        Offsets are absent if the catalog does not respond or lacks the snapshot.
+        An offset is absent from the result if the catalog does not respond or does not have the offset's snapshot.
         """
         try:
             table = self._table(options)
@@ -195,13 +195,14 @@ class IcebergConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Returns the source's only topic, because an offset of this topic identifies a snapshot and does not count
+        """Returns the source's only topic, because an offset of this topic identifies a snapshot and is not a number of
         records."""
         return {"": "offsets are snapshots of the table"}
 
     def logged_records(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int | None:
-        """The number of rows that the snapshots in the range appended, according to their manifests; for a range that
-        begins at 0, the number of rows of the table. Returns None if delete files remove some of these rows."""
+        """Returns the number of rows that the snapshots in the range appended, according to the snapshots' manifests.
+        For a range that begins at 0, returns the number of rows of the whole table. Returns None if delete files remove
+        some of these rows."""
         from rw_sql.connectors.iceberg import reader
 
         if not ranges:
@@ -267,7 +268,8 @@ class IcebergConnector(RangedConnector):
         return cast_columns(frame, columns)
 
     def column_misfit(self, options: Mapping[str, str], columns: Mapping[str, str]) -> ColumnMisfit | None:
-        """The first column that the table lacks, or whose values do not all fit the declared type."""
+        """The first declared column that the table lacks, or whose values in the table do not all fit the declared
+        type."""
         from rw_sql.connectors.iceberg import columns as iceberg_columns
 
         try:
@@ -288,8 +290,8 @@ class IcebergConnector(RangedConnector):
             ) from error
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """The table's name, which is the id of the only split, if ``written`` is ``0`` or empty; otherwise
-        ``written``."""
+        """If ``written`` is ``0`` or empty, returns the table's name, which is the id of the only split. Otherwise,
+        returns ``written``."""
         return catalog.table_name(options) if written.strip() in ("", "0") else written
 
     def _table(self, options: Mapping[str, str], incarnation: str | None = None) -> Table:
@@ -317,7 +319,7 @@ def _frame(
 ) -> DataFrame:
     """The rows of the parts.
 
-    A small number of rows is read through Arrow in this process, a larger number in Spark's processes.
+    A small number of rows is read through Arrow in this process. A larger number of rows is read in Spark's processes.
     """
     import pyarrow as pa
 

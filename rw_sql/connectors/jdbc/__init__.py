@@ -1,4 +1,4 @@
-"""PostgreSQL: tables that REFRESH TABLE loads, and a sink that merges into a table.
+"""PostgreSQL through JDBC options: tables that REFRESH TABLE loads, and a sink that merges rows into a table.
 
-Imports: the public modules of ``connectors`` and ``support``. Begin with ``source``, or ``sink`` and ``writer``.
+Imports: the public modules of ``connectors`` and ``support``. Begin with ``source``, or with ``sink`` and ``writer``.
 """

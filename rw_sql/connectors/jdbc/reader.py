@@ -1,4 +1,5 @@
-"""A PostgreSQL table as a Spark Python data source. All parts read the same snapshot of the database.
+"""Reads a PostgreSQL table as a Spark Python data source. All parts of the table are read from the same snapshot of the
+database.
 
 Spark's workers receive this module by value. The password is in a file that only this user can read, because a data
 source's options appear in Spark's plans and logs. The driver reads this file. Spark then sends the reader, which
@@ -119,7 +120,8 @@ class TableReader(DataSourceReader):
 
 
 class TableDataSource(DataSource):
-    """The data source of ``spark.read.format("rw_sql_jdbc")``: all columns as text, named ``c0``, ``c1``, …"""
+    """The data source of ``spark.read.format("rw_sql_jdbc")``. All columns are text, and their names are ``c0``,
+    ``c1``, …"""
 
     @classmethod
     def name(cls) -> str:
@@ -154,8 +156,8 @@ def _batches(blocks: Iterator[Any], names: list[str]) -> Iterator[Any]:
 
 
 def _condition(start: int, end: int) -> str:
-    """The WHERE clause that selects the rows in the pages ``[start, end)``. An ``end`` of 0 means no upper limit; if
-    ``start`` is 0 too, the result is empty."""
+    """The WHERE clause that selects the rows in the pages ``[start, end)``. An ``end`` of 0 means that the range has no
+    upper limit. If both ``start`` and ``end`` are 0, the result is empty."""
     parts = [f"ctid >= '({start},0)'"] if start else []
     parts += [f"ctid < '({end},0)'"] if end else []
     return " WHERE " + " AND ".join(parts) if parts else ""
@@ -163,8 +165,8 @@ def _condition(start: int, end: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """A table in an exported snapshot of a database. ``table`` is the table's quoted name, ``snapshot`` the snapshot's
-    id; ``parts`` are the ranges of pages that separate tasks read."""
+    """A table in an exported snapshot of a database. ``table`` is the table's quoted name, and ``snapshot`` is the
+    snapshot's id. ``parts`` are the ranges of pages that separate tasks read."""
 
     server: Mapping[str, str]
     snapshot: str
@@ -179,10 +181,10 @@ def read_snapshot(
     columns: Mapping[str, str],
     misfit: Callable[[str, Column, Mapping[str, Column]], Column],
 ) -> DataFrame:
-    """The rows of a table in these columns.
+    """Returns the rows of a table, with these columns.
 
-    A value that does not fit is an error. ``misfit`` builds the error message from the column's name, the value as
-    text, and all values of the row as text.
+    A value that does not fit its column causes an error. ``misfit`` builds the error message from the column's name,
+    the value as text, and all values of the row as text.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
@@ -223,8 +225,8 @@ def _without_password(server: Mapping[str, str]) -> dict[str, str]:
 def _with_password(server: Mapping[str, str]) -> dict[str, Any]:
     """The parameters of the connection, with the password from its file.
 
-    libpq itself can read the password from a file (``passfile``), but the process's variable PGPASSWORD takes
-    precedence over this file.
+    The library libpq can itself read the password from a file (``passfile``), but the environment variable PGPASSWORD
+    would take precedence over that file.
     """
     made = dict(server)
     if _PASSWORD_FILE in made:
@@ -287,8 +289,8 @@ def _typed(text: Column, kind: DataType, misfit: Column) -> Column:
 
 
 def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
-    """Two expressions. The first expression converts a string to a value. The second expression is true if the string
-    is valid; it is None if every string is valid."""
+    """Returns two expressions. The first expression converts a string to a value. The second expression is true if the
+    string is valid; it is None if every string is valid."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import (
         ArrayType,
@@ -390,8 +392,8 @@ def _has_all_digits(text: Column, whole: Column, word: str, options: Mapping[str
     """True if Spark can read all decimals of the JSON in ``whole`` without rounding. ``word`` is the type, which
     contains the scale of each decimal.
 
-    Reads the decimals again with the largest scale for which their type has room, and compares the two results. In
-    JSON, PostgreSQL writes decimals without an exponent.
+    Reads the decimals a second time with the largest scale that fits their type, and compares the two results. (In
+    JSON, PostgreSQL writes decimals without an exponent.)
     """
     from pyspark.sql import functions as f
 

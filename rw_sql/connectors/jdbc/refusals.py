@@ -1,5 +1,5 @@
-"""Classifies PostgreSQL's errors for a batch: the server is unavailable, the server refuses a row, or the table has
-changed."""
+"""Classifies PostgreSQL's errors for a batch. There are three classes: the server is unavailable, the server refuses a
+row, or the table has changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Fault(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowConflict(Refusal):
     """The refusal of a row because of other rows of the table. The table may accept the row after other rows of the
-    batch are written. ``is_unique`` is true if the rows have the same value in a unique index."""
+    batch are written. ``is_unique`` is true if these rows have the same value in a unique index."""
 
     is_unique: bool = False
 
@@ -97,8 +97,8 @@ def refusal_of(
     *,
     is_append_only: bool,
 ) -> Refusal:
-    """The refusal of a single row with these columns. ``table`` is the quoted name, used to query details of a violated
-    constraint. With ``is_append_only``, the batch changes no row of the table."""
+    """The refusal of a single row with these columns. ``table`` is the table's quoted name, which is used to query
+    details of a violated constraint. If ``is_append_only`` is true, the batch changes no existing row of the table."""
     said = error.diag
     reason = said.message_primary or " ".join(str(error).split())
     is_conflict = error.sqlstate in _CONFLICTS

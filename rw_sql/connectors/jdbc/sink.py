@@ -1,4 +1,4 @@
-"""The JDBC sink: writes to a PostgreSQL table, with one transaction per batch. :mod:`rw_sql.connectors.jdbc.writer`
+"""The JDBC sink. It writes to a PostgreSQL table, with one transaction per batch. :mod:`rw_sql.connectors.jdbc.writer`
 contains the writer."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The JDBC connector: reads a whole PostgreSQL table or view as of one moment, at each REFRESH TABLE."""
+"""The JDBC connector. At each REFRESH TABLE, it reads a whole PostgreSQL table or view as of one moment."""
 
 from __future__ import annotations
 
@@ -111,9 +111,9 @@ class JdbcConnector(BatchOnly):
         columns: Mapping[str, str],
         misfit: Misfit,
     ) -> DataFrame:
-        """Like :meth:`read_snapshot`; ``misfit`` builds the error message for a value that does not fit.
+        """Does the same as :meth:`read_snapshot`. ``misfit`` builds the error message for a value that does not fit.
 
-        Waits for statements that truncate or rewrite the table. A caller may interrupt this wait: see
+        The call waits for statements that truncate or rewrite the table. A caller may interrupt this wait: see
         :func:`rw_sql.connectors.support.connections.interruption.interruptible`.
         """
         import weakref
@@ -153,7 +153,8 @@ class JdbcConnector(BatchOnly):
         return frame
 
     def column_misfit(self, options: Mapping[str, str], columns: Mapping[str, str]) -> ColumnMisfit | None:
-        """The first column that the table lacks or whose values cannot have the declared type."""
+        """The first declared column that the table lacks, or whose values in the table cannot be read with the declared
+        type."""
         import psycopg
 
         try:
@@ -164,8 +165,8 @@ class JdbcConnector(BatchOnly):
         return self._misfit(options, columns, there)
 
     def row_estimate(self, options: Mapping[str, str]) -> int | None:
-        """The planner's estimate of the number of rows, or an estimate from the number of pages; None for a view, and
-        while another transaction has locked the table exclusively."""
+        """Returns the planner's estimate of the number of rows, or an estimate from the number of pages. Returns None
+        for a view, and while another transaction has locked the table exclusively."""
         import psycopg
 
         table = self._quoted(options)
@@ -217,7 +218,7 @@ class JdbcConnector(BatchOnly):
         return there
 
     def _parts(self, connection: Connection[Any], options: Mapping[str, str], cores: int) -> list[tuple[int, int]]:
-        """One range of pages per part; a single part without a range if the relation has no pages."""
+        """Returns one range of pages per part. If the relation has no pages, returns a single part without a range."""
         table = self._quoted(options)
         if _one(connection, _KIND, table) not in _PLAIN_TABLES:
             return [(0, 0)]
@@ -257,8 +258,8 @@ def _wait_for_rewrites(connection: Connection[Any], table: str) -> None:
 
     After the commit of such a transaction, a snapshot that was taken before the commit would see no rows, because the
     snapshot's rows are gone. The function makes the server plan a query, because planning a query takes the same locks
-    as running the query. In contrast to LOCK TABLE, this also works for materialized views, and for tables of which a
-    view's owner may read only some columns.
+    as running the query. In contrast to LOCK TABLE, planning a query also works for materialized views, and for tables
+    of which a view's owner may read only some columns.
     """
     _one(connection, _KIND, table)  # If the table does not exist, this query gives the clearest error.
     connection.execute(f"EXPLAIN SELECT FROM {table}".encode())

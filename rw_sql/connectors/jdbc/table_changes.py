@@ -91,7 +91,7 @@ sees such rows."""
 def require_same_tables(connection: Any, table: str, server: Mapping[str, Any]) -> None:
     """Checks that the tables that the transaction has locked still contain the rows of the transaction's snapshot.
 
-    ``table`` is the quoted name of the table that is read, ``server`` the parameters for a further connection.
+    ``table`` is the quoted name of the table that is read. ``server`` contains the parameters for a further connection.
 
     TRUNCATE and statements that rewrite a table take effect for earlier snapshots too: the snapshot's rows are gone or
     have moved to other pages. The tables are not locked for longer than one part needs. If the tables were locked for

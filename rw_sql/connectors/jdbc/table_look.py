@@ -1,4 +1,5 @@
-"""Checks whether a PostgreSQL table can store the rows of a sink: its columns, its key and the user's privileges."""
+"""Checks whether a PostgreSQL table can store the rows of a sink. The checks concern the table's columns, the table's
+key and the user's privileges."""
 
 from __future__ import annotations
 
@@ -40,8 +41,8 @@ _MOST_NAME_BYTES = 63
 
 
 def look_at_table(connection: Connection[Any], table: tuple[str, str], shape: SinkShape) -> SinkLook:
-    """The first problem of the table. If the table can store the rows, all fields of the result are empty. Raises
-    psycopg.Error."""
+    """Returns the first problem of the table. If the table can store the rows, all fields of the result are empty.
+    Raises psycopg.Error."""
     return next(_problems(connection, table, shape), SinkLook())
 
 
@@ -180,7 +181,7 @@ def _read_only(connection: Connection[Any]) -> Iterator[SinkLook]:
 
 
 def _as_written(connection: Connection[Any], names: Iterable[str]) -> list[str]:
-    """Names as they are written in PostgreSQL's statements. A name is quoted if it is a keyword or not a plain
+    """Returns names as they are written in PostgreSQL's statements. A name is quoted if it is a keyword or not a plain
     identifier."""
     query = "SELECT quote_ident(n) FROM unnest(%s::text[]) WITH ORDINALITY t (n, at) ORDER BY at"
     return [str(row[0]) for row in connection.execute(query, [list(names)]).fetchall()]

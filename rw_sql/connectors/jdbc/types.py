@@ -1,4 +1,4 @@
-"""The columns of a PostgreSQL table, and their compatibility with rw_sql's types in both directions."""
+"""Describes the columns of a PostgreSQL table, and compares their types with rw_sql's types in both directions."""
 
 from __future__ import annotations
 
@@ -45,10 +45,11 @@ _KINDS = {"c": COMPOSITE, "d": UNKNOWN}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresColumn:
-    """A column: its type in PostgreSQL's notation, the type's family and, for an array, the family of its elements.
+    """A column of a table. The fields are the column's type in PostgreSQL's notation, the family of this type and, for
+    an array, the family of the elements.
 
-    ``is_needed``: the column is NOT NULL and has no default. ``is_generated``: the database computes the column, so no
-    statement can write to the column.
+    ``is_needed`` is true if the column is NOT NULL and has no default. ``is_generated`` is true if the database
+    computes the column, so that no statement can write to the column.
     """
 
     name: str

@@ -97,8 +97,8 @@ def query_seconds(options: Mapping[str, str]) -> int:
 def limits(options: Mapping[str, str]) -> dict[str, str]:
     """The libpq parameters that end a connection whose server no longer responds.
 
-    While a server waits for a lock, it does not read the data that is sent to it. A longer ``jdbc.query.timeout``
-    therefore raises the limit.
+    While a server waits for a lock, it does not read the data that the client sends. If ``jdbc.query.timeout`` is
+    longer, the limit is therefore raised to this time.
     """
     import psycopg
 
@@ -125,7 +125,7 @@ def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
 
 class WaitEnd:
     """Ends the wait of another thread for a response on a connection. Each call cancels the thread's statement. If the
-    server does not respond, or if several calls had no effect, the call cuts the connection. Raises nothing."""
+    server does not respond, or if several calls had no effect, the call closes the connection. Raises no error."""
 
     def __init__(self, connection: Connection[Any]) -> None:
         self._connection = connection

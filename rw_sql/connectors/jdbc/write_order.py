@@ -68,14 +68,15 @@ _NUMBER = "_rw_index"
 def unique_columns(
     connection: Connection[Any], target: sql.Identifier, *, keys: Sequence[str], columns: Sequence[str]
 ) -> list[list[str]]:
-    """The sets of columns whose values must be unique in the table ``target``, except the key. Only sets that consist
-    of ``columns`` are returned. Raises psycopg.Error."""
+    """The sets of columns, other than the key, whose values must be unique in the table ``target``. The result contains
+    only sets in which every column is one of ``columns``. Raises psycopg.Error."""
     found = connection.execute(_UNIQUE, [target.as_string(connection)]).fetchall()
     return [unique for (unique,) in found if set(unique) != set(keys) and set(unique) <= set(columns)]
 
 
 def are_rows_independent(connection: Connection[Any], target: sql.Identifier, keys: Mapping[str, Any]) -> bool:
-    """True if the table accepts or refuses an upserted or deleted row regardless of the rows with other keys.
+    """True if rows with other keys have no influence on whether the table accepts or refuses an upserted or deleted
+    row.
 
     False if the table has a UNIQUE or EXCLUDE constraint in addition to the key, if the table has a FOREIGN KEY that
     refers to the table itself, if the table may consider different keys equal, or if the table is not an ordinary
@@ -101,11 +102,12 @@ def holders_first(
     keys: Sequence[str],
     unique: Iterable[Sequence[str]],
 ) -> list[int]:
-    """The numbers of the rows of ``batch``, in an order in which each row follows the rows whose values it takes.
+    """Returns the numbers of the rows of ``batch``, in an order in which each row follows the rows that give up the
+    unique values that the row takes.
 
-    ``batch`` is a table that was filled by one COPY; its rows are numbered from 0. ``unique`` are sets of columns with
-    unique values. Rows that wait for each other, such as two rows that swap their values, come last. Raises
-    psycopg.Error.
+    ``batch`` is a table that was filled by one COPY. The rows of ``batch`` are numbered from 0. ``unique`` contains the
+    sets of columns with unique values. Rows that wait for each other, such as two rows that swap their values, come
+    last. Raises psycopg.Error.
     """
     from psycopg import sql
 
@@ -140,8 +142,8 @@ def _equal(one: str, other: str, columns: Iterable[str]) -> sql.Composed:
 
 
 def _sorted(count: int, edges: Iterable[tuple[int, int]]) -> Iterator[int]:
-    """The numbers below ``count``, each after the numbers that precede it in an edge. Numbers in a cycle of edges, and
-    the numbers after them, come last."""
+    """Returns the numbers below ``count`` in topological order: for each edge, the first number comes before the second
+    number. Numbers in a cycle of edges, and the numbers after a cycle, come last."""
     waits: Counter[int] = Counter()
     followers: dict[int, list[int]] = defaultdict(list)
     for holder, taker in edges:

@@ -1,8 +1,8 @@
-"""Writes batches to a PostgreSQL table, one transaction each, and finds the rows that the table refuses.
+"""Writes batches to a PostgreSQL table, each batch in one transaction, and finds the rows that the table refuses.
 
-COPY loads the rows into a temporary table; ``INSERT … ON CONFLICT DO UPDATE`` merges them into the target. If the
-server refuses a batch, another transaction writes the rows in parts: bisection finds the refused rows, and rows that
-conflict with other rows are tried again after these other rows. If the server refuses some rows permanently, this
+COPY loads the rows into a temporary table, and ``INSERT … ON CONFLICT DO UPDATE`` merges these rows into the target. If
+the server refuses a batch, another transaction writes the rows in parts: bisection finds the refused rows, and rows
+that conflict with other rows are tried again after these other rows. If the server refuses some rows permanently, this
 transaction is rolled back. All attempts of a transaction share the temporary tables, because each creation of a table
 locks several objects until the transaction ends, and the server has a limited number of locks for all of its clients.
 """
@@ -75,7 +75,7 @@ class JdbcWriter:
         table: tuple[str, str],
         codec: str = "utf-8",
     ) -> None:
-        """``codec`` is Python's name of the database's encoding; the connection itself uses UTF-8."""
+        """``codec`` is Python's name for the database's encoding. The connection itself uses UTF-8."""
         from psycopg import sql
 
         self._connection = connection
@@ -145,8 +145,8 @@ class JdbcWriter:
                 raise SinkError("stopped")
 
     def _write_in_parts(self, rows: pa.Table, error: psycopg.Error) -> None:
-        """Writes a batch that failed with ``error``, if a row caused the error and the table now accepts all rows.
-        Otherwise raises the subclass of SinkError that matches the error."""
+        """If a row caused the error ``error`` of a batch, writes the batch again in parts. Raises the subclass of
+        SinkError that matches the error if something else caused the error, or if the table still refuses a row."""
         if self._is_cancelled:
             raise SinkError("stopped") from error
         fault, text = fault_of(error), without_password(error, self._options)
@@ -158,7 +158,8 @@ class JdbcWriter:
             raise RefusedRowsError(found) from error
 
     def _remedy_of(self, error: psycopg.Error) -> str:
-        """A hint about the option to change, if a statement took longer than its timeout; otherwise empty."""
+        """If a statement took longer than its timeout, returns a hint that names the option to change; otherwise,
+        returns the empty string."""
         import psycopg
 
         if not isinstance(error, psycopg.errors.QueryCanceled) or "timeout" not in str(error):
@@ -168,8 +169,8 @@ class JdbcWriter:
 
     def _find_refusals(self, rows: pa.Table, *, is_unique: bool = False) -> list[Refusal]:
         """The rows that the table refuses. If the table refuses a row, nothing is written; otherwise all rows are
-        written. ``is_unique``: a row of the batch is known to conflict with a unique index. Raises SinkError if the
-        refused rows cannot be determined."""
+        written. ``is_unique`` is true if a row of the batch is known to conflict with a unique index. Raises SinkError
+        if the refused rows cannot be determined."""
         import psycopg
 
         try:
@@ -201,7 +202,7 @@ class JdbcWriter:
         return sorted(found, key=lambda each: each.index)
 
     def _refused_in_rounds(self, rows: pa.Table, *, is_unique: bool = False) -> list[Refusal]:
-        """Writes the rows that the table accepts, and returns the refusals of the others. The column _INDEX has the
+        """Writes the rows that the table accepts, and returns the refusals of the other rows. The column _INDEX has the
         index of each row.
 
         The table may refuse a row because of another row that the batch changes too. For example, the other row has a
@@ -251,8 +252,8 @@ class JdbcWriter:
                 is_reversed, rows = True, _reversed(rows)
 
     def _holders_first(self, rows: pa.Table) -> pa.Table:
-        """The rows, sorted so that a row that takes a unique value comes after the row that gives this value up, if
-        possible. Deletes come first."""
+        """Returns the rows in an order in which, if possible, a row that takes a unique value comes after the row that
+        gives up this value. Deletes come first."""
         import psycopg
 
         keys, columns = list(self._shape.keys), list(self._shape.columns)
@@ -329,7 +330,8 @@ class JdbcWriter:
     def _column(self, rows: pa.Table, name: str) -> list[Any]:
         """A column's values for COPY: nested values as JSON, and arrays of scalars as PostgreSQL arrays.
 
-        NUMERIC is text, because psycopg writes some numbers with an exponent, which a text column would keep.
+        NUMERIC values are converted to text, because psycopg writes some numbers with an exponent, which a text column
+        would keep.
         """
         kind = rows.schema.field(name).type
         is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
@@ -414,7 +416,7 @@ class JdbcWriter:
             )
 
     def cancel(self) -> None:
-        """Cancels the transaction in progress. If the server does not respond, cuts the connection."""
+        """Cancels the transaction in progress. If the server does not respond, closes the connection."""
         import psycopg
 
         self._is_cancelled = True
@@ -440,7 +442,7 @@ class _Replaced:
         self._nul = _REPLACEMENT if self._codec is None else "?"
 
     def of(self, value: Any) -> Any:
-        """The value, with a replacement for each character that the database cannot store."""
+        """Returns the value, with a replacement for each character that the database cannot store."""
         if isinstance(value, str):
             text = value.replace(_NUL, self._nul)
             return text if self._codec is None else text.encode(self._codec, "replace").decode(self._codec)
@@ -474,7 +476,8 @@ def _has_text(kind: pa.DataType) -> bool:
 
 
 def _column_with_nul(rows: pa.Table) -> str | None:
-    """The first column that contains NUL, in its text or in an element of its array. ``rows`` has only one row."""
+    """Returns the first column that contains the character NUL in its text or in an element of its array. ``rows`` has
+    only one row."""
     for name in rows.column_names:
         value = rows.column(name)[0].as_py()
         texts = value if isinstance(value, list) else [value]

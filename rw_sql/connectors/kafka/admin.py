@@ -46,7 +46,7 @@ _ANY_OPERATION = frozenset({"ALL", "WRITE"})
 
 
 class BrokerError(Exception):
-    """The brokers did not fulfill a request. The error's text may be shown to the user."""
+    """Raised if the brokers did not fulfill a request. The error's text may be shown to the user."""
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ def _codes() -> _Codes:
 
 
 class BrokerAdmin:
-    """An administrative client, as a context manager. All calls together end within ``timeout`` seconds."""
+    """An administrative client. It is a context manager. All calls together end within ``timeout`` seconds."""
 
     def __init__(self, properties: Mapping[str, str], *, timeout: float, is_read_committed: bool = True) -> None:
         from confluent_kafka import KafkaException
@@ -231,7 +231,7 @@ class BrokerAdmin:
         """Calls ``start`` with librdkafka's client and the remaining seconds, and returns the result of the future that
         ``start`` returned. Raises BrokerError.
 
-        Errors that a change of leader or coordinator causes are retried until the deadline.
+        If a change of leader or coordinator causes an error, the call is repeated until the deadline.
         """
         while True:
             future = self._call(lambda: start(self._admin, self._left()))
@@ -244,17 +244,17 @@ class BrokerAdmin:
             self._admin.poll(_RETRY_SECONDS)
 
     def offsets(self, partitions: Iterable[tuple[str, int]], *whens: int) -> tuple[dict[tuple[str, int], int], ...]:
-        """The offsets per partition at each of ``whens``, which are :data:`EARLIEST`, :data:`LATEST`, or ms since 1970.
+        """The offset of each partition at each of ``whens`` (:data:`EARLIEST`, :data:`LATEST`, or ms since 1970).
 
-        The result for a time after the last record is -1. All requests run concurrently. Errors that a change of leader
-        causes are retried until the deadline. Raises BrokerError.
+        The result for a time after the last record is -1. All requests run concurrently. If a change of leader causes
+        an error, the request is repeated until the deadline. Raises BrokerError.
         """
         return tuple(
             {part: result.offset for part, result in found.items()} for found in self._found(partitions, whens)
         )
 
     def bounds(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
-        """The first and the end offset of each partition, with its leader's epoch. Raises BrokerError."""
+        """The first offset, end offset, and leader's epoch of each partition. Raises BrokerError."""
         starts, ends = self._found(partitions, (EARLIEST, LATEST))
         return {part: Bounds(starts[part].offset, end.offset, _epoch(end)) for part, end in ends.items()}
 
@@ -284,7 +284,7 @@ class BrokerAdmin:
                 self._refresh_leaders(passing)
 
     def known_ends(self, partitions: Iterable[tuple[str, int]]) -> Answers[tuple[str, int], int]:
-        """The ends of the partitions, in one request per broker, and the errors of partitions without an end.
+        """Reads the ends of partitions. Returns the ends, and the errors of partitions whose end is unknown.
 
         Raises BrokerError if no broker responds.
         """
@@ -312,11 +312,11 @@ class BrokerAdmin:
         return self._answers(futures, _topic_view)
 
     def _answers(self, futures: Mapping[K, Future[Any]], read: Callable[[Any], V]) -> Answers[K, V]:
-        """The results of futures, and the error messages of failed futures. Topics and partitions that do not exist are
-        omitted.
+        """Returns the results of futures, and the error messages of failed futures. Topics and partitions that do not
+        exist are omitted.
 
-        Raises BrokerError only if all futures fail for reasons that do not concern their topics. A topic that the user
-        may not read therefore does not affect the results for the other topics.
+        Raises BrokerError only if all futures fail for reasons that do not concern their topics. Therefore, if the user
+        may not read one topic, the results for the other topics are still returned.
         """
         self._wait(list(futures.values()))
         found: dict[K, V] = {}
@@ -436,8 +436,8 @@ LATEST = -1
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The offsets ``[start, end)`` of a partition. ``epoch`` is its leader's epoch; None if the brokers report no
-    epoch."""
+    """The offsets ``[start, end)`` of a partition. ``epoch`` is the epoch of the partition's leader; None if the
+    brokers report no epoch."""
 
     start: int
     end: int
@@ -476,7 +476,7 @@ def is_fatal(error: Any) -> bool:
 
 
 def has_answered(error: Any) -> bool:
-    """True if the brokers responded that a topic does not exist, or that the user may not read it."""
+    """True if the brokers responded that a topic does not exist, or that the user may not read the topic."""
     codes = _codes()
     return error.code() in codes.missing_topic or error.code() in codes.refused_topic
 

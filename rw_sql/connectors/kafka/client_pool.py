@@ -1,6 +1,6 @@
 """A pool of Kafka clients that stay open for a few seconds between statements.
 
-Starting and ending a client's threads and connections takes longer than most requests.
+The clients stay open because starting and ending a client's threads and connections takes longer than most requests.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Properties = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kept(Generic[C]):
-    """A client, with the time at which the client was made and the time at which it was last returned to the pool
-    (``time.monotonic()``)."""
+    """A client in the pool, with two times from ``time.monotonic()``: the time at which the client was made, and the
+    time at which the client was last returned to the pool."""
 
     client: C
     properties: Properties
@@ -63,7 +63,7 @@ class ClientPool(Generic[C]):
         atexit.register(self.end_all)
 
     def with_client(self, properties: Mapping[str, str], ask: Callable[[C], T]) -> T:
-        """Calls ``ask`` with a client. If ``ask`` raises nothing, the client is put back into the pool.
+        """Calls ``ask`` with a client. If ``ask`` raises no error, the client is put back into the pool.
 
         If a pooled client fails quickly with a BrokerError, the call is retried with a new client, because the
         brokers may have moved.

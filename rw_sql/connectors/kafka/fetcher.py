@@ -51,12 +51,13 @@ _Part = tuple[str, int]
 
 
 class _GivenUpError(Exception):
-    """Raised if Spark's reader should read the batch instead. If there is an error, Spark's reader reports it."""
+    """Raised if Spark's reader should read the batch instead. If there is an error, Spark's reader reports the
+    error."""
 
 
 @dataclass(slots=True)
 class _Received:
-    """The messages that a consumer has delivered and that no fetch has returned yet. The messages of each partition are
+    """The messages that a consumer has delivered but that no fetch has returned yet. The messages of each partition are
     in the order of their offsets.
 
     ``starts`` are the offsets of the first records of the next fetch, by partition. Records at or after the offsets in
@@ -71,8 +72,8 @@ class _Received:
     """Maps each partition that has advanced beyond its start to the offset up to which all records are delivered."""
 
     def add(self, message: Message) -> None:
-        """Adds a record or the end of a partition. Raises _GivenUpError if the message is an error that concerns more
-        than the consumer group."""
+        """Adds a record or the end of a partition. Raises _GivenUpError if the message is an error that does not
+        concern only the consumer group."""
         import confluent_kafka as ck
 
         part, fault, at = _part_of(message), message.error(), int(message.offset() or 0)
@@ -93,7 +94,7 @@ class _Received:
             self.ends[part] = max(end, self.ends.get(part, 0))
 
     def take(self, wanted: Mapping[_Part, tuple[int, int]]) -> list[Message]:
-        """Takes the delivered records of the ranges, and keeps the records after the ranges."""
+        """Removes and returns the delivered records of the ranges. The records after the ranges are kept."""
         taken: list[Message] = []
         left: list[Message] = []
         for message in self.messages:
@@ -108,7 +109,7 @@ class _Received:
 
 @dataclass(slots=True)
 class KafkaFetcher:
-    """A consumer that commits nothing. The consumer returns exactly the requested records, or None.
+    """A fetcher whose consumer commits nothing. The fetcher returns exactly the requested records, or None.
 
     ``terms`` maps each split to the leader epoch of its newest record in the last fetch.
     """
@@ -141,7 +142,7 @@ class KafkaFetcher:
     def connect(self, splits: Sequence[str]) -> None:
         """Connects to a broker of one of the splits, so that the first fetch is faster.
 
-        Errors and slow responses are ignored, because the first fetch reports them.
+        This method ignores errors and slow responses, because the first fetch reports errors.
         """
         if self.with_headers:
             return  # fetch does not use a consumer for records with headers.
@@ -153,7 +154,7 @@ class KafkaFetcher:
 
     @property
     def can_follow(self) -> bool:
-        """False for records with headers, which Spark's reader must read."""
+        """Returns False for records with headers, because Spark's reader must read the headers."""
         return not self.with_headers
 
     def follow(self, positions: Mapping[str, int]) -> None:
@@ -168,11 +169,12 @@ class KafkaFetcher:
         self._try(assign)
 
     def arrived(self, seconds: float, *, most: int) -> Mapping[str, int] | None:
-        """Polls the consumer until there are new records or a partition's end has moved, for at most ``seconds``."""
+        """Polls the consumer for at most ``seconds``, until there are new records or the end of a partition has
+        moved."""
         return self._try(lambda: self._arrived(seconds, most))
 
     def unfollow(self) -> None:
-        """Stops following the partitions: closes the consumer, and discards the delivered records. Does nothing if no
+        """Stops following the partitions. Closes the consumer, and discards the delivered records. Does nothing if no
         partitions are followed."""
         with self._lock:
             if self._received is not None:
@@ -264,8 +266,7 @@ class KafkaFetcher:
 
 
 def consumer_properties(properties: Mapping[str, str], *, is_read_committed: bool) -> dict[str, Any]:
-    """The properties of a consumer that reads only partitions that are assigned to it. ``properties`` determine its
-    consumer group."""
+    """The properties of a consumer that reads only assigned partitions. ``properties`` determine the consumer group."""
     return {
         "group.id": GROUP,
         **properties,

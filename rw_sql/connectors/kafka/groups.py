@@ -1,5 +1,5 @@
-"""Consumer groups of Kafka: reads the committed offsets of a group, and recognizes errors that concern only the group.
-Changes nothing."""
+"""Reads the committed offsets of a Kafka consumer group, and recognizes errors that concern only the group. The module
+changes nothing in Kafka."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ GROUP = "rw_sql"
 
 
 def is_refused_group(fault: KafkaError | None) -> bool:
-    """True if the error means that a broker does not permit the use of the consumer's group.
+    """True if the error means that a broker does not permit the consumer to use its consumer group.
 
     The client looks up the coordinator of its group even if it commits nothing and reads only assigned partitions. The
-    error does not concern the partitions: their records still arrive.
+    error does not concern the partitions, whose records still arrive.
     """
     import confluent_kafka as ck
 

@@ -60,9 +60,10 @@ def require_none(
     is_read_committed: bool,
 ) -> None:
     """Raises UnreadableRecordError if a range contains a record with a timestamp that Spark's reader cannot represent,
-    because the reader would fail at this record. ``odd`` is as in :func:`cut`.
+    because the reader would fail at this record. ``odd`` has the same meaning as in :func:`cut`.
 
-    ``properties`` are librdkafka's. ``reader`` is the object that needs Spark's reader, as named in the message.
+    ``properties`` are the properties of librdkafka. ``reader`` is the object that needs Spark's reader, as named in the
+    message.
     """
     parts = KafkaPartReader(is_read_committed=is_read_committed)
     for split, first in sorted(odd.items()):
@@ -85,7 +86,8 @@ def read_batch(
     *,
     is_read_committed: bool,
 ) -> DataFrame:
-    """The records of these ranges, with the columns of ``Connector.read_stream``. ``properties`` are librdkafka's."""
+    """The records of these ranges, with the columns of ``Connector.read_stream``. ``properties`` are the properties of
+    librdkafka."""
     from rw_sql.connectors.support.records.record_columns import RECORDS
     from rw_sql.connectors.support.table_reader import read_parts
 
@@ -99,8 +101,8 @@ def read_batch(
 
 
 def without_files(properties: Mapping[str, str]) -> dict[str, str]:
-    """librdkafka's properties with the text of certificates and keys in place of their files, which executors may not
-    have. Raises OSError."""
+    """Returns the properties of librdkafka, with the text of certificates and keys in place of the names of their
+    files. Executors may not have these files. Raises OSError."""
     made = dict(properties)
     for part in ("ca", "certificate", "key"):
         path = made.pop(f"ssl.{part}.location", None)

@@ -46,7 +46,8 @@ _telling = threading.Lock()
 
 
 def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeout: float) -> dict[str, str]:
-    """The topics whose offsets do not count records, with the reason. Errors are returned as a reason, never raised.
+    """Returns the topics whose offsets do not count records, each with the reason. Errors are returned as a reason,
+    never raised.
 
     ``properties`` are the properties of a consumer.
     """
@@ -84,7 +85,8 @@ def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeo
 
 
 def _known_holes(properties: Mapping[str, str], lives: Lives, tails: Tails, ends: Tails) -> frozenset[str]:
-    """Like :func:`_topics_with_holes`, but cached by the identity and the offsets of the topics."""
+    """Does the same as :func:`_topics_with_holes`, and caches the result by the identity and the offsets of the
+    topics."""
     key = (frozenset(lives.items()), frozenset(tails.items()), frozenset(ends.items()))
     holes = _TOLD.get(key)
     if holes is None:
@@ -136,8 +138,8 @@ def _messages(
 ) -> Iterator[Message]:
     """The messages of partitions from given offsets.
 
-    Ends when ``waiting`` is empty or the time limit is reached. The caller removes finished partitions from
-    ``waiting``.
+    The iteration ends when ``waiting`` is empty or the time limit is reached. The caller removes finished partitions
+    from ``waiting``.
 
     Raises BrokerError.
     """
@@ -160,8 +162,8 @@ def _messages(
 
 
 def make_consumer(properties: Mapping[str, str]) -> Consumer:
-    """Makes a consumer that commits nothing, reports partition ends and fetches as little as possible. ``properties``
-    determine its consumer group. Raises BrokerError."""
+    """Makes a consumer that commits nothing, reports the ends of partitions, and fetches as little as possible.
+    ``properties`` determine the consumer group. Raises BrokerError."""
     import confluent_kafka as ck
 
     try:

@@ -54,8 +54,8 @@ def admin_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[st
 
 
 def reader_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
-    """The properties of librdkafka's consumers: the result of :func:`admin_properties`, and the consumer group of the
-    source's readers.
+    """The properties of librdkafka's consumers. These are the result of :func:`admin_properties` and the consumer group
+    of the source's readers.
 
     These consumers read only partitions that are assigned to them, and commit nothing. But the client looks up the
     coordinator of its group, and brokers with access control require a permission for this request.
@@ -164,8 +164,8 @@ def check_security(options: Mapping[str, str]) -> None:
 def login_misfit(options: Mapping[str, str]) -> OptionError | None:
     """The error if the user or password contains a line break; None if neither of them contains a line break.
 
-    The JAAS line of the Java client cannot contain a line break. Almost always, the line break belongs to the text from
-    which the value was copied.
+    The JAAS line of the Java client cannot contain a line break. Usually, the line break comes from the text from which
+    the user copied the value.
     """
     for key in (_USER, _PASSWORD):
         if "\n" in options.get(key, "") or "\r" in options.get(key, ""):
@@ -181,7 +181,8 @@ def _require_one_line(options: Mapping[str, str]) -> None:
 
 
 def _worded(option: OptionSpec, value: str) -> str:
-    """An option's value as its clients expect it. Blanks around a value have no meaning, except in a password."""
+    """Returns an option's value in the form that the clients expect. Blanks around the value are removed, except around
+    a password."""
     if option.is_secret and not option.key.endswith(".pem"):
         return value
     key, text = option.key, value.strip()
@@ -223,7 +224,8 @@ def _stores(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _java_key(pem: str, password: str | None) -> str:
-    """A private key for the Java client: PKCS #8, without a password, because not every JVM can decrypt keys."""
+    """Returns a private key for the Java client. The key has the format PKCS #8 and no password, because not every JVM
+    can decrypt keys."""
     from cryptography.hazmat.primitives import serialization
 
     try:

@@ -1,5 +1,5 @@
-"""Records of a Kafka sink with a schema registry: Avro, Protobuf or JSON in Confluent's frame, with separate
-schemas for key and value."""
+"""Encodes the records of a Kafka sink with a schema registry. The records are Avro, Protobuf or JSON in Confluent's
+frame, with separate schemas for key and value."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class RegisteredSchema:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchemas:
-    """The schemas of a sink's values and keys. ``key`` is None if the records have no key, or a key of plain text or
-    bytes; ``kind`` is the registry's word for the encoding."""
+    """The schemas of a sink's values and keys. ``key`` is None if the records have no key, or if the key is plain text
+    or bytes. ``kind`` is the registry's word for the encoding."""
 
     kind: str
     value: RegisteredSchema
@@ -115,8 +115,9 @@ def look(options: Mapping[str, str], shape: SinkShape, topic: str) -> SinkLook:
 class RegisteredRecords:
     """Encodes the rows of batches as records.
 
-    The constructor registers the schemas and raises SinkError if that fails. The schemas are registered again from time
-    to time, because a registry that was re-created lacks the schemas, or has the schemas under other ids.
+    The constructor registers the schemas, and raises SinkError if they cannot be registered. The schemas are registered
+    again from time to time, because a registry that was re-created lacks the schemas, or has the schemas under other
+    ids.
     """
 
     def __init__(self, options: Mapping[str, str], shape: SinkShape, topic: str) -> None:

@@ -1,4 +1,5 @@
-"""The Kafka sink: writes rows, in their order, as JSON, Avro or Protobuf records whose key is the primary key.
+"""The Kafka sink. It writes rows, in their order, as JSON, Avro or Protobuf records. The key of each record is the
+row's primary key.
 
 Delivery is at least once.
 """
@@ -115,7 +116,7 @@ class KafkaSink:
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
-        """Checks that the brokers respond, have the topic, and allow this user to write to it."""
+        """Checks that the brokers respond, that the topic exists, and that this user may write to the topic."""
         # check_options sees no values of secrets.
         if (misfit := kafka_properties.login_misfit(options)) is not None:
             return SinkLook(error=misfit.message, refused_key=misfit.key, hint=misfit.hint)
@@ -347,7 +348,7 @@ class KafkaWriter:
         return list(numbered_records(rows, self._shape, now_ms=now_ms, without_old=without_old))
 
     def _send_each(self, made: list[tuple[int, _Record]]) -> None:
-        """Sends records, so that brokers refuse a record only because of the record itself."""
+        """Sends records in such a way that brokers refuse a record only because of the record itself."""
         self._send(made)
         if self._were_refused_together(made):
             # Sends all records again. If only the refused records were sent, the records of a key would not stay in

@@ -81,7 +81,8 @@ class KafkaConnector(PlainConnector):
         )
 
     def pool_key(self, options: Mapping[str, str]) -> Hashable:
-        """The clients' properties (brokers, login, encryption), and whether uncommitted records count."""
+        """The clients' properties (brokers, login, encryption), and whether the clients also read uncommitted
+        records."""
         properties = kafka_properties.admin_properties(self.spec, options)
         return tuple(sorted(properties.items())), self._is_read_committed(options)
 
@@ -126,8 +127,8 @@ class KafkaConnector(PlainConnector):
     def diverged(
         self, options: Mapping[str, str], states: Mapping[str, SplitState], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, int]:
-        """The leader of each partition reports the offset at which the records of the position's epoch end. The method
-        compares this offset with the position."""
+        """The leader of each partition reports the offset at which the records of the position's leader epoch end. The
+        method compares this offset with the position."""
         from rw_sql.connectors.kafka.admin import BrokerError
         from rw_sql.connectors.kafka.truncation import diverged
 
@@ -206,7 +207,8 @@ class KafkaConnector(PlainConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """The topics that are compacted, contain transaction markers, or could not be checked, with the reason."""
+        """Returns three kinds of topics, each with the reason: compacted topics, topics with transaction markers, and
+        topics that could not be checked."""
         from rw_sql.connectors.kafka import peek as kafka_peek
 
         return kafka_peek.sparse_topics(
@@ -362,7 +364,7 @@ class KafkaConnector(PlainConnector):
         return reduce(lambda left, right: left.unionByName(right), frames)
 
     def _without_secrets(self, options: Mapping[str, str]) -> dict[str, str]:
-        """The options of Spark's reader, with references to files in place of secrets."""
+        """Returns the options of Spark's reader. References to files replace the secrets."""
         share_with_executors(options.values())  # The JAAS line may name the file of a keytab.
         return kafka_secrets.hide(
             kafka_properties.spark_options(self.spec, options), kafka_secrets.renamed_secrets(self.spec, options)
@@ -401,7 +403,7 @@ class KafkaConnector(PlainConnector):
         return kafka_reader.write_offsets(positions)
 
     def beginning(self, positions: Mapping[str, int]) -> str | None:
-        """The positions, in version 1 of the format of Spark's ``KafkaSourceInitialOffsetWriter``.
+        """Returns the positions in version 1 of the format that Spark's ``KafkaSourceInitialOffsetWriter`` writes.
 
         Without this file, Spark's source queries the brokers for these offsets, which rw_sql has already checked.
         """

@@ -84,7 +84,7 @@ def split_parts(split: str) -> tuple[str, int]:
 
 
 def assignment(positions: Mapping[str, SplitState]) -> tuple[str, str]:
-    """Spark's options ``assign`` and ``startingOffsets`` for these positions."""
+    """Returns Spark's options ``assign`` and ``startingOffsets`` for these positions."""
     return _assigned(positions), _offsets({split: state.offset for split, state in positions.items()})
 
 
@@ -117,7 +117,7 @@ def read_offsets(source_offset: str) -> dict[str, int]:
 
 
 def write_offsets(positions: Mapping[str, int]) -> str:
-    """Spark's offset entry for these splits: ``{"orders":{"0":5}}``."""
+    """Returns Spark's offset entry for these splits, such as ``{"orders":{"0":5}}``."""
     topics: dict[str, dict[str, int]] = {}
     for split, offset in positions.items():
         topic, number = split_parts(split)
@@ -126,7 +126,7 @@ def write_offsets(positions: Mapping[str, int]) -> str:
 
 
 def fetching(partitions: int, *, timeout_ms: int) -> dict[str, str]:
-    """Defaults for Spark's options on fetch sizes that the source does not set.
+    """Returns defaults for those of Spark's fetch size options that the source does not set.
 
     ``timeout_ms`` is the time limit of a request in milliseconds.
 
@@ -134,13 +134,13 @@ def fetching(partitions: int, *, timeout_ms: int) -> dict[str, str]:
     next response. With record batches of 350 kB and responses of 1 MB, a sixth of all bytes is sent twice. Spark also
     requests a partition's first and last offset after each poll, which returns 500 records by default. Unless a poll
     returns several thousand records, these requests take longer than reading the records. On the other hand, each
-    consumer keeps the records of its last poll until the next poll. The limits therefore depend on the number of
-    partitions: all consumers of a query together keep at most 64 MiB of fetched bytes (but at least 1 MiB per
+    consumer keeps the records of its last poll in memory until the next poll. The limits therefore depend on the number
+    of partitions: all consumers of a query together keep at most 64 MiB of fetched bytes (but at least 1 MiB per
     partition) and 40,000 unpacked records.
 
-    If the whole response does not arrive within the time limit, Kafka's client requests the same bytes again, so over a
-    slow connection, reading would never progress. The size of a response is therefore limited so that the response
-    arrives in time over a connection with 1 MiB per second for each task that reads at the same time. The only
+    If the whole response does not arrive within the time limit, Kafka's client requests the same bytes again, so
+    reading over a slow connection would never progress. The size of a response is therefore limited so that the
+    response arrives in time over a connection with 1 MiB per second for each task that reads at the same time. The only
     exception is a response of the minimum size with a time limit of less than a second. The size does not depend on the
     number of cores: machines with more cores usually have a faster connection, and small responses would slow down all
     reading from Kafka.

@@ -1,9 +1,10 @@
 """Uses the epochs of partitions' leaders to find partitions whose log lost records (Kafka's KIP-320).
 
-Each leader of a partition has an epoch, which is stored with the records that the leader writes. A leader that was
-elected although it lacked records (an unclean election), or whose disk lost records, continues the log with other
-records at the same offsets. A broker reports the offset at which the records of an earlier epoch now end. If a reader
-has reached a higher position in that epoch, the log no longer contains the last records that the reader has read.
+Each leader of a partition has an epoch, which is stored with the records that the leader writes. If a leader was
+elected although it lacked records (an unclean election), or if a leader's disk lost records, the leader continues the
+log with other records at the same offsets. A broker reports the offset at which the records of an earlier epoch now
+end. If a reader has reached a higher position in that epoch, the log no longer contains the last records that the
+reader has read.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ def diverged(
     """The partitions whose log has lost records before the position. In such a log, the records of the position's epoch
     end before the position.
 
-    ``positions`` maps each partition to the next offset to read and a leader epoch during which the log contained the
-    record before that offset. The result maps a partition to the first offset whose record was lost. Partitions whose
-    brokers cannot compare epochs are omitted. Raises BrokerError if the brokers do not respond within ``timeout``
+    ``positions`` maps each partition to the next offset to read, and to a leader epoch during which the log contained
+    the record before that offset. The result maps a partition to the first offset whose record was lost. Partitions
+    whose brokers cannot compare epochs are omitted. Raises BrokerError if the brokers do not respond within ``timeout``
     seconds.
     """
     return (
@@ -74,7 +75,7 @@ def _check(consumer: Consumer, positions: Mapping[Part, tuple[int, int]], timeou
 
 
 def _seek(consumer: Consumer, target: object, deadline: float) -> None:
-    """Seeks as soon as the assignment of the partition has taken effect."""
+    """Moves the consumer to an offset of the partition, as soon as the assignment of the partition has taken effect."""
     import confluent_kafka as ck
 
     while True:
@@ -89,7 +90,8 @@ def _seek(consumer: Consumer, target: object, deadline: float) -> None:
 
 
 def _note(message: Message, waiting: set[Part], found: dict[Part, int]) -> None:
-    """Evaluates a message: a record or the end of the partition shows that the check of the partition succeeded."""
+    """Evaluates a message. If the message is a record or the end of the partition, the check of the partition has
+    succeeded."""
     import confluent_kafka as ck
 
     part, fault = (str(message.topic()), int(message.partition() or 0)), message.error()

@@ -1,4 +1,5 @@
-"""Makes requests to Kinesis: keeps clients open, retries requests, and turns errors into messages without secrets."""
+"""Makes requests to Kinesis. The module keeps clients open, retries requests, and turns errors into messages without
+secrets."""
 
 from __future__ import annotations
 
@@ -63,20 +64,20 @@ Address = tuple[tuple[str, str], ...]
 
 
 class KinesisError(Exception):
-    """The service does not respond or refuses a request. The message contains no secret."""
+    """Raised if the service does not respond or refuses a request. The message contains no secret."""
 
 
 class StreamMissingError(KinesisError):
-    """The stream or the shard does not exist."""
+    """Raised if the stream or the shard does not exist."""
 
 
 class IteratorExpiredError(KinesisError):
-    """The shard iterator has expired, because it is older than five minutes. The caller must then get a new iterator
-    for the same record."""
+    """Raised if the shard iterator has expired because it is older than five minutes. The caller must then get a new
+    iterator for the same record."""
 
 
 class NotANumberError(KinesisError):
-    """The service does not accept a sequence number."""
+    """Raised if the service does not accept a sequence number."""
 
 
 def address_of(options: Mapping[str, str]) -> Address:
@@ -182,15 +183,16 @@ def _new_client(options: Mapping[str, str]) -> Any:
 
 @cache
 def _loader() -> Any:
-    """The loader of all sessions. Without it, each new session would read the models of the services again."""
+    """The loader that all sessions share. Without a shared loader, each new session would read the models of the
+    services again."""
     from botocore.session import Session
 
     return Session().get_component("data_loader")
 
 
 def _session(options: Mapping[str, str]) -> Any:
-    """A new session with the keys in the options, otherwise with the machine's credentials. A session reads the files
-    with credentials only once, so each client has its own session."""
+    """Returns a new session with the keys in the options. If the options contain no keys, the session has the machine's
+    credentials. A session reads the files with credentials only once, so each client has its own session."""
     from botocore.session import Session
 
     session = Session()
@@ -321,11 +323,12 @@ def iterator(address: Address, stream: str, shard: str, kind: str, timeout: floa
 
 
 def iterator_at(address: Address, stream: str, shard: Shard, offset: int, timeout: float) -> str:
-    """An iterator whose next record is the first record with at least this sequence number, unless that record was
-    removed.
+    """Returns an iterator. Its next record is the first record with at least this sequence number, unless that record
+    was removed.
 
-    ``offset`` must be the sequence number of a record, or one more than such a number. Kinesis accepts only sequence
-    numbers of records. If Kinesis refuses ``offset``, the iterator begins after the record ``offset - 1``.
+    ``offset`` must be the sequence number of a record, or the sequence number of a record plus one. Kinesis accepts
+    only sequence numbers of records. If Kinesis refuses ``offset``, the iterator begins after the record ``offset -
+    1``.
     """
     if offset <= shard.start:
         return iterator(address, stream, shard.id, "TRIM_HORIZON", timeout)

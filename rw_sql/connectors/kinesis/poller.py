@@ -1,7 +1,7 @@
 """Finds the next ranges of a run by reading their records, because Kinesis does not list sequence numbers.
 
 This process keeps the records until the batch with the range of these records reads them. If the process has dropped
-the records before this batch, the batch reads them from Kinesis again.
+the records before the batch reads them, the batch reads the records from Kinesis again.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Poller:
     """Reads the shards of one run. Implements
     :class:`rw_sql.connectors.support.records.range_stream.Stretches`. One thread at a time uses a poller.
 
-    A shard is read after its parents have been read completely, because the parents contain the earlier records of a
-    partition key.
+    A shard is read only after its parents have been read completely, because the parents contain the earlier records of
+    a partition key.
     """
 
     max_records: int
@@ -111,8 +111,8 @@ class Poller:
         return stream
 
     def _ready(self, stream: Stream, positions: Mapping[str, SplitState]) -> list[Shard]:
-        """The shards to read now, beginning with a different shard in each turn. Shards that were read completely are
-        omitted, and so are shards whose parents were not read completely."""
+        """The shards to read now, beginning with a different shard in each turn. The result omits shards that were read
+        completely, and shards whose parents were not read completely."""
 
         def is_read(parent: str) -> bool:
             return parent not in stream.shards or parent not in positions or positions[parent].offset == ENDED

@@ -36,7 +36,8 @@ RECORDS = record_ddl(SCHEMA)
 
 
 class RangeLostError(KinesisError):
-    """Records of the range were removed before they were read, or the stream was re-created. ``split`` is the shard."""
+    """Raised if records of the range were removed before they were read, or if the stream was re-created. ``split`` is
+    the shard."""
 
     def __init__(self, message: str, split: str) -> None:
         super().__init__(message)
@@ -83,8 +84,8 @@ def require_whole(address: Address, name: str, stream: Stream, shard: Shard, off
     """Checks that no record at or after ``offset`` was removed. Raises RangeLostError.
 
     Without this check, Kinesis would silently begin at the oldest remaining record. Kinesis removes the oldest records
-    first: if a record before the offset still exists, no record after the offset was removed. The check makes no
-    request if the shard, or all records at or after the offset, are younger than the retention.
+    first, so if a record before the offset still exists, no record after the offset was removed. If the shard is
+    younger than the retention, or if all records at or after the offset are younger, the check makes no request.
     """
     is_new = is_surely_whole(stream, shard) if offset > shard.start else is_young(stream, shard)
     if is_new or TAILS.is_whole(address, stream, shard.id, offset):
@@ -122,7 +123,8 @@ def _pages(address: Address, name: str, shard: Shard, start: int, end: int) -> I
 
 
 def table_of(shard: Shard, records: Sequence[RawRecord]) -> pa.Table:
-    """The records as a table; a record that packs several user records is replaced by these user records.
+    """Returns the records as a table. If a record packs several user records, the table contains these user records in
+    its place.
 
     A packed user record whose hash key belongs to another shard is ignored, because the producer sends such a user
     record to that shard again.

@@ -64,7 +64,7 @@ LEAST_RETENTION_SECONDS = 23 * 3_600.0
 
 
 class _Tails:
-    """The newest records of shards, as far as this process has seen them. Thread-safe."""
+    """The newest records of shards that this process has seen. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -119,7 +119,7 @@ def bounds(address: Address, name: str, stream: Stream, timeout: float) -> dict[
 
 
 def found_in(shards: Sequence[Shard], find: Callable[[Shard], T]) -> dict[str, T]:
-    """Calls ``find`` with each shard, in several threads; returns the results by the shards' ids."""
+    """Calls ``find`` with each shard, in several threads. Returns the results by the shards' ids."""
     if len(shards) == 1:
         return {shards[0].id: find(shards[0])}
     with ThreadPoolExecutor(min(THREADS, max(1, len(shards)))) as threads:
@@ -222,8 +222,8 @@ def _last_record(address: Address, name: str, stream: Stream, shard: Shard, dead
 def _last_within(
     address: Address, name: str, shard: Shard, now: float, ages: tuple[float, float], deadline: float
 ) -> int | None:
-    """The number of the newest record, if its age is between the two ``ages`` in seconds. The caller has made sure that
-    no record is younger than the first of the two ages.
+    """The number of the newest record, if the record's age in seconds is between the two ``ages``. The caller has made
+    sure that no record is younger than the first of these two ages.
 
     A shard returns 2 MB per second, so all records of an hour could not be read within the time limit. The age of the
     newest record is therefore found by bisection, with requests for a few records each.
@@ -260,8 +260,8 @@ def _last_within(
 def _first_page(
     address: Address, name: str, shard: Shard, seconds: float, limit: int, deadline: float
 ) -> tuple[RawRecord | None, bool]:
-    """The last record of the first page that contains records from ``seconds`` (since 1970) or later, and True if this
-    record is the shard's newest record. A page has at most ``limit`` records."""
+    """Returns the last record of the first page that contains records from ``seconds`` (since 1970) or later. The
+    second value is True if this record is the shard's newest record. A page has at most ``limit`` records."""
     next_at: str | None = _at_time(address, name, shard, seconds, deadline)
     while next_at is not None:
         page = next_page(address, next_at, limit, _left(deadline))
@@ -287,8 +287,8 @@ def _read_to_the_end(address: Address, at: str, deadline: float) -> int | None:
 
 def _records(address: Address, at: str, deadline: float, limit: int | None = None) -> Iterator[RawRecord]:
     """The records from an iterator up to the newest record. ``limit`` is the maximum number of records of the first
-    request that returns any. Later requests return more records, because a shard accepts few requests per second. (Old
-    versions of botocore send times in whole seconds, so the first records may be too old for the caller.)
+    request that returns a record. Later requests return more records, because a shard accepts few requests per second.
+    (Old versions of botocore send times in whole seconds, so the first records may be too old for the caller.)
 
     The function ends after the page that reaches the newest record. In a shard that gets records all the time, every
     further page would have records.

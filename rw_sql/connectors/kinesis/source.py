@@ -108,7 +108,7 @@ class KinesisConnector(RangedConnector):
     def range_feed(
         self, options: Mapping[str, str], positions: Mapping[str, SplitState], *, max_records: int | None
     ) -> RangeFeed:
-        """The ranges of offsets that a run reads. The feed finds these ranges by reading records."""
+        """Returns a feed of the ranges of offsets that a run reads. The feed finds these ranges by reading records."""
         from rw_sql.connectors.kinesis.poller import Poller
         from rw_sql.connectors.support.records.range_stream import RangeFeed
 
@@ -118,8 +118,8 @@ class KinesisConnector(RangedConnector):
         return RangeFeed(poller, options, positions, first, most_offsets=MOST**2, poll_seconds=seconds)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The next range of each shard, read with a new poller. A run does not call this method: it keeps its poller
-        and uses :meth:`range_feed`."""
+        """The next range of each shard, read with a new poller. A run does not call this method, because a run keeps
+        its own poller and uses :meth:`range_feed`."""
         from rw_sql.connectors.kinesis.poller import Poller
 
         return Poller(max_records=MOST_RECORDS).stretches(options, positions)
@@ -152,8 +152,8 @@ class KinesisConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """For each shard, the sequence number of the first record at or after ``milliseconds``; the shard's end if
-        there is no such record.
+        """Returns, for each shard, the sequence number of the first record at or after ``milliseconds``. If a shard has
+        no such record, returns the shard's end.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if the stream does not exist.
         """
@@ -187,8 +187,8 @@ class KinesisConnector(RangedConnector):
         return {"": _UNKNOWN}
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """The time when the next record of each shard arrived; shards are absent if the service does not respond
-        quickly."""
+        """Returns the time when the next record of each shard arrived. A shard is absent from the result if the service
+        does not respond quickly."""
         address, name = kinesis_client.address_of(options), options["stream"]
         deadline = time.monotonic() + _TIMES_SECONDS
         found: dict[str, int] = {}

@@ -1,5 +1,5 @@
-"""A subclass of paho's client. No message ends the client's thread; if an error ends the thread, the error is
-reported."""
+"""Defines a subclass of paho's client. No message can end the thread of this client. If an error ends the thread, the
+client reports the error."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 def client_class() -> type[Client]:
     """A subclass of paho's client that does not read the properties of messages.
 
-    Brokers forward a message's properties without a complete check. A property may be invalid, for example because it
-    contains the character U+FEFF. For a message with an invalid property, paho's own client raises an error in its
-    thread. The thread ends, the connection stays open, and no callback is called. The broker sends the message again to
-    each later connection.
+    Brokers forward a message's properties without checking them completely. A property may be invalid, for example
+    because it contains the character U+FEFF. For a message with an invalid property, paho's own client raises an error
+    in its thread. The thread ends, the connection stays open, and no callback is called. The broker sends the message
+    again to each later connection.
 
     If an error ends the thread, the subclass calls ``on_failed``.
     """

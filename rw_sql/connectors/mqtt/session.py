@@ -1,4 +1,5 @@
-"""A session at an MQTT broker: receives messages, numbers them, and acknowledges them once they are committed.
+"""Manages a session at an MQTT broker. The session receives messages, numbers them, and acknowledges them when they are
+committed.
 
 A run that loses its connection ends, and the next run receives all unacknowledged messages again.
 """
@@ -44,12 +45,13 @@ _CONFIRM_SECONDS = 2.0
 
 
 class MqttError(Exception):
-    """The broker does not respond, or refuses a request. The message contains no secret."""
+    """Raised if the broker does not respond or refuses a request. The error's message contains no secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """A message, and the number for acknowledging the message; 0 for a message that needs no acknowledgement."""
+    """A message, and the number with which the message is acknowledged; this number is 0 if the message needs no
+    acknowledgement."""
 
     topic: str
     payload: bytes
@@ -134,7 +136,7 @@ class Session:
             return self._first + len(self._messages)
 
     def table(self, start: int, end: int) -> pa.Table | None:
-        """The messages ``[start, end)``; None if this session lacks some of these messages."""
+        """Returns the messages ``[start, end)``; None if some of these messages are missing in this session."""
         with self._lock:
             if start < self._first or end > self._first + len(self._messages):
                 return None
@@ -153,7 +155,7 @@ class Session:
                 self._has_acknowledged = True
 
     def close(self) -> None:
-        """Ends the connection. The broker keeps the session. Raises nothing."""
+        """Ends the connection. The broker keeps the session. Raises no error."""
         self._is_closed = True
         if self._client is not None:
             self._confirm()
@@ -196,7 +198,7 @@ class Session:
 
     @property
     def _qos(self) -> int:
-        """The quality of service that the source needs; 0 for a connection without a source."""
+        """The quality of service that the source needs; 0 if the options are those of a connection without a source."""
         if self.options.get("topic", "unset") == "unset":
             return 0
         return 0 if self.options.get("qos", "at_least_once").strip().lower() == "at_most_once" else 1
@@ -223,8 +225,8 @@ class Session:
             self._answered.set()
 
     def _on_failed(self, error: Exception) -> None:
-        """The client calls this method if an error ends the client's thread. The connection is still open, but no
-        thread reads from it."""
+        """The client calls this method if an error ends the client's thread. The connection is still open at that time,
+        but no thread reads from the connection."""
         if not self._is_closed:
             self.error = self.error or f"the MQTT client failed: {_why(error)}"
             self._answered.set()

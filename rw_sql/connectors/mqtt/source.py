@@ -83,7 +83,7 @@ class MqttConnector(RangedConnector):
     def range_feed(
         self, options: Mapping[str, str], positions: Mapping[str, SplitState], *, max_records: int | None
     ) -> RangeFeed:
-        """The messages that a session receives from now on. Raises OSError."""
+        """Returns a feed of the messages that a session receives from this time on. Raises OSError."""
         from rw_sql.connectors.mqtt.session import SESSIONS, MqttError, MqttFeed, Session
 
         session = Session(dict(options), _client_id(options))
@@ -95,7 +95,7 @@ class MqttConnector(RangedConnector):
         return MqttFeed(session, options, positions)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """Returns no messages, because only the session of a run receives any."""
+        """Returns no messages, because only the session of a run receives messages."""
         return ()
 
     def read_batch(

@@ -1,4 +1,4 @@
-"""Character sets: converts bytes of the log to text exactly as the server does."""
+"""Converts bytes of the log, which may have any character set, to text exactly as the server does."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class Charsets:
         return self._names.get(collation, f"collation {collation}")
 
     def decoder(self, name: str) -> Callable[[bytes], str]:
-        """The function that decodes strings of a character set; the function raises ValueError for invalid bytes.
-        Raises pymysql.Error."""
+        """Returns the function that decodes strings of a character set. The returned function raises ValueError for
+        invalid bytes. This method raises pymysql.Error."""
         if name not in self._decoders:
             self._decoders[name] = self._made(name)
         return self._decoders[name]

@@ -1,7 +1,7 @@
 """Connections to the server that a source's options name.
 
-Every session writes values in the same form: UTC, utf8mb4, and no SQL mode that changes the values that a SELECT
-returns.
+Every session returns values in the same form: in UTC, in utf8mb4, and without an SQL mode that changes the values that
+a SELECT returns.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def connect(
 ) -> Connection[Any]:
     """Opens a connection on which each statement is a separate transaction. Raises CaptureError.
 
-    ``timeout`` is the limit for connecting, ``read_timeout`` the limit for each response afterwards (by default the
-    same), in seconds. Without a limit, a server that accepts connections but does not respond would block the caller
-    for ever.
+    ``timeout`` is the time limit in seconds for connecting. ``read_timeout`` is the time limit in seconds for each
+    later response; by default, it is equal to ``timeout``. Without a limit, a server that accepts connections but does
+    not respond would block the caller for ever.
     """
     least = max(2.0, timeout)
     try:
@@ -120,7 +120,7 @@ def _keep_alive(connection: Connection[Any]) -> None:
 
 
 def rows_of(connection: Connection[Any], query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-    """The rows of a statement; text values are str. Raises pymysql.Error."""
+    """Returns the rows of a statement. Text values are of the type str. Raises pymysql.Error."""
     with connection.cursor() as cursor:
         cursor.execute(query, tuple(values) or None)
         return [tuple(map(_decoded, row)) for row in cursor.fetchall()]
@@ -157,7 +157,7 @@ def code_of(error: Exception) -> int:
 
 
 def unreachable(error: Exception, options: Mapping[str, str]) -> CaptureError:
-    """An error of the server or of the client as a CaptureError, without the password."""
+    """Converts an error of the server or of the client to a CaptureError. The result does not contain the password."""
     code = code_of(error)
     text = without_password(str(error.args[1]) if len(error.args) > 1 else str(error), options)
     if "cryptography" in text and "package" in text:
@@ -186,6 +186,6 @@ def literal(text: str) -> str:
 
 
 def parts_of(table: str) -> tuple[str, str] | None:
-    """Database and name of ``db.table``, whose parts may be in backticks or double quotes; None if the string is not
-    such a name."""
+    """Returns the database and the name of a table ``db.table``. The two parts may be in backticks or double quotes.
+    Returns None if the string is not such a name."""
     return two_parts(table, '`"')

@@ -1,4 +1,4 @@
-"""Decodes rows of the binary log to records, using the description of their table."""
+"""Decodes rows of the binary log to records. The description of the table determines how its rows are decoded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ _MICROSECONDS = 1_000_000
 
 @dataclass(slots=True)
 class KnownTable:
-    """A table of the stream: ``table`` is its name in the records, ``key`` the columns of its primary key.
+    """A table of the stream. ``table`` is the table's name in the records, and ``key`` are the columns of the table's
+    primary key.
 
     ``names`` are the columns in the log's order. The columns in ``left_out``, such as generated columns, are not in the
     records.
@@ -94,7 +95,8 @@ class Records:
         self.size += len(row) if row is not None else 0
 
     def has_room(self, rows: int) -> bool:
-        """True if the batch has fewer than ``rows`` records, and these have fewer than BATCH_BYTES characters."""
+        """True if the batch has fewer than ``rows`` records, and these records together have fewer than BATCH_BYTES
+        characters."""
         return len(self.ops) < rows and self.size < BATCH_BYTES
 
     def cut(self, count: int) -> None:
@@ -147,8 +149,8 @@ def decode_rows(
     seconds: int,
     touched: dict[str, int] | None,
 ) -> int:
-    """Adds the rows of an event to ``into``; returns their number. If ``touched`` is given, adds the keys of the rows
-    to ``touched``, each with ``position``.
+    """Adds the rows of an event to ``into``, and returns the number of these rows. If ``touched`` is given, adds the
+    keys of the rows to ``touched``, each key with ``position``.
 
     Raises CaptureError for a row that cannot be read.
     """
@@ -185,7 +187,7 @@ def decode_rows(
 
 
 def _key(known: KnownTable, data: bytes, at: int) -> tuple[str, int]:
-    """The key of a row, and the offset of the row's end."""
+    """Returns the key of a row, and the offset of the row's end."""
     width = (len(known.readers) + 7) >> 3
     nulls = int.from_bytes(data[at : at + width], "little")
     start = at
@@ -207,7 +209,7 @@ def _key(known: KnownTable, data: bytes, at: int) -> tuple[str, int]:
 
 
 def _cells(known: KnownTable, data: bytes, at: int) -> tuple[list[str], int]:
-    """The cells of a row that the records contain, and the offset of the row's end."""
+    """Returns those cells of a row that the records contain, and the offset of the row's end."""
     width = (len(known.readers) + 7) >> 3
     nulls = int.from_bytes(data[at : at + width], "little")
     start = at

@@ -55,13 +55,13 @@ _TWO_BYTES = frozenset({_VARCHAR, _BIT, _NEWDECIMAL, _VAR_STRING, _STRING, _ENUM
 
 
 class BrokenEventError(ValueError):
-    """An event that violates the protocol."""
+    """Raised if an event violates the protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
     """The header of an event. ``end`` is the position in the log file after the event; 0 for an event that the server
-    sends although no file contains it."""
+    sends although no log file contains the event."""
 
     time: int
     kind: int
@@ -93,7 +93,8 @@ class StreamColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMap:
-    """The log's description of a table, which precedes its rows. ``signature`` is equal for equal descriptions."""
+    """The log's description of a table. In the log, the description precedes the table's rows. Equal descriptions have
+    equal values of ``signature``."""
 
     id: int
     database: str
@@ -103,8 +104,8 @@ class TableMap:
     signs: tuple[bool, ...] = ()
 
     def with_signs(self, *, counts_years: bool) -> tuple[StreamColumn, ...]:
-        """The columns, with ``is_unsigned`` set from the log. The log has one bit per number column. ``counts_years``:
-        YEAR columns have a bit too, as in MariaDB and some versions of MySQL."""
+        """Returns the columns, with ``is_unsigned`` set from the log. The log has one bit per number column. If
+        ``counts_years`` is true, YEAR columns have a bit too, as in MariaDB and some versions of MySQL."""
         numbers = _NUMBERS | {_YEAR} if counts_years else _NUMBERS
         at = 0
         made = []
@@ -118,7 +119,7 @@ class TableMap:
 
 
 def lenenc(data: bytes, at: int) -> tuple[int, int]:
-    """Decodes a length-encoded number; also returns the offset of its end."""
+    """Decodes a length-encoded number. Returns the number, and the offset of its end."""
     first = data[at]
     if first < 251:
         return first, at + 1
@@ -321,7 +322,7 @@ def uncompressed(data: bytes) -> bytes:
 
 
 def parse_query(kind: int, body: bytes) -> tuple[str, str]:
-    """Parses an event with a statement: the default database and the statement's text."""
+    """Parses an event with a statement. Returns the default database and the statement's text."""
     database_size = body[8]
     status_size = int.from_bytes(body[11:13], "little")
     at = 13 + status_size
@@ -333,12 +334,12 @@ def parse_query(kind: int, body: bytes) -> tuple[str, str]:
 
 
 def parse_load(body: bytes) -> tuple[str, str]:
-    """Parses an event with a LOAD DATA statement: the default database and the statement's text."""
+    """Parses an event with a LOAD DATA statement. Returns the default database and the statement's text."""
     return parse_query(QUERY, body[:13] + body[26:])
 
 
 def parse_rotate(body: bytes) -> tuple[str, int]:
-    """Parses a rotate event: the name of the next log file, and the position in that file at which the stream
+    """Parses a rotate event. Returns the name of the next log file, and the position in that file at which the stream
     continues."""
     return body[8:].decode(), int.from_bytes(body[:8], "little")
 
@@ -360,8 +361,8 @@ _XA = re.compile(r"XA\s+(COMMIT|ROLLBACK)\s+X'([0-9a-fA-F]*)'\s*,\s*X'([0-9a-fA-
 
 
 def parse_xa_end(text: str) -> tuple[bool, bytes] | None:
-    """Parses the end of an XA transaction: (True, xid) for XA COMMIT, (False, xid) for XA ROLLBACK; None for any other
-    statement."""
+    """Parses the statement that ends an XA transaction. Returns (True, xid) for XA COMMIT, (False, xid) for XA
+    ROLLBACK, and None for any other statement."""
     found = _XA.match(text)
     if found is None:
         return None

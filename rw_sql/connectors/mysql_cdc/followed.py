@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def require_readable(connection: Connection[Any], table: CatalogTable, progress: TableProgress) -> None:
-    """Raises CaptureError if the table's rows cannot be captured: if the table has no primary key, if the key with
-    which its rows were read has changed, or if the log does not contain all changes to its rows. Raises
-    pymysql.Error."""
+    """Raises CaptureError if the table's rows cannot be captured. There are three reasons: the table has no primary
+    key, the key with which the table's rows were read has changed, or the log does not contain all changes to the rows.
+    Raises pymysql.Error."""
     name = progress.table
     if not table.key:
         raise CaptureError(
@@ -51,8 +51,8 @@ def require_readable(connection: Connection[Any], table: CatalogTable, progress:
 
 
 def with_names(mark: Mark, table: CatalogTable, progress: TableProgress) -> Mark:
-    """The mark with the names of the table's columns, for a log without column names. Raises CaptureError if the
-    columns have changed since the log was read."""
+    """Returns the mark with the names of the table's columns. The mark needs these names if the log contains no column
+    names. Raises CaptureError if the columns have changed since the log was read."""
     names = tuple(column.name for column in table.columns)
     known, now = progress.columns, table.types
     is_same = not known or (known.keys() == now.keys() and all(kind in ("", now[name]) for name, kind in known.items()))
@@ -89,7 +89,8 @@ def require_same_table(name: str, effect: Effect, position: int) -> None:
 def altered(
     table: CatalogTable, progress: TableProgress, columns: Sequence[str], position: int
 ) -> tuple[TableProgress, SchemaChange | None]:
-    """The progress after an ALTER that dropped or renamed columns, and the resulting change to the known columns.
+    """Returns the progress after an ALTER that dropped or renamed columns, and the resulting change to the known
+    columns.
 
     The table may have a column with the dropped or old name again, because such a column was added or two names were
     exchanged. This name then counts as dropped and added, because the values of existing rows under this name have

@@ -34,8 +34,8 @@ class Gathering:
         """The minimum number of rows in the next batch of chunks; 0 while few batches have ended at this position.
 
         After many batches, the minimum is a fraction of all rows that were emitted at this position, so that the
-        remaining batch numbers suffice for a much larger table. After a restart, the number of emitted rows is taken
-        from ``progress``.
+        remaining batch numbers suffice for a much larger table. After a restart, ``progress`` provides the number of
+        emitted rows.
         """
         place, step = divmod(position, STEPS)
         if step < _FEW_STEPS:

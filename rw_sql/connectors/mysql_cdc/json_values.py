@@ -82,8 +82,8 @@ def _container(data: bytes, start: int, width: int, *, is_object: bool) -> str:
 
 
 def _opaque(kind: int, data: bytes) -> str:
-    """A value of a type that JSON lacks: decimals become numbers, times become strings, and other bytes get the form
-    that MySQL shows."""
+    """Converts a value of a type that JSON does not have. Decimals become numbers, times become strings, and other
+    bytes get the form that MySQL shows."""
     if kind == _NEWDECIMAL:
         return decimal_text(data[2:], data[0], data[1])
     if kind in (_DATE, _DATETIME, _TIMESTAMP):

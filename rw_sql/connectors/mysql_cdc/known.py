@@ -1,4 +1,5 @@
-"""The columns of a table's rows in the log, from the log's own description and from the server's catalog."""
+"""Determines the columns of a table's rows in the log, from the log's own description of the table and from the
+server's catalog."""
 
 from __future__ import annotations
 
@@ -51,11 +52,11 @@ class KnownTables:
         self._known: dict[str, tuple[bytes, KnownTable, dict[str, str]]] = {}
 
     def use(self, *, is_mariadb: bool, has_names: bool) -> None:
-        """Sets the server's kind, and whether its log names the columns."""
+        """Stores the server's kind, and whether the server's log contains the names of columns."""
         self._is_mariadb, self._has_names = is_mariadb, has_names
 
     def forget(self, name: str) -> None:
-        """Notes that the table's definition changed, so that the catalog is read again."""
+        """Records that the table's definition has changed, so that the catalog is read again."""
         self._known.pop(name, None)
 
     def has_seen(self, name: str, found: TableMap) -> bool:
@@ -66,7 +67,7 @@ class KnownTables:
     def table(
         self, name: str, found: TableMap, progress: TableProgress, position: int
     ) -> tuple[KnownTable, dict[str, str]]:
-        """The table, and its columns with their types as the server writes them. Raises CaptureError or
+        """Returns the table, and the table's columns with their types in the server's notation. Raises CaptureError or
         pymysql.Error."""
         known = self._known.get(name)
         if known is not None and known[0] == found.signature:
@@ -114,8 +115,8 @@ class KnownTables:
 
     def _signed(self, found: TableMap, catalog: Mapping[str, CatalogColumn]) -> TableMap:
         """The log's description of a table, with ``is_unsigned`` set for number columns. The log does not state whether
-        YEAR columns count as number columns. If one of the two interpretations contradicts the catalog, the other one
-        is used.
+        YEAR columns count as number columns. If one of the two interpretations contradicts the catalog, the other
+        interpretation is used.
         """
         ways = [found.with_signs(counts_years=each) for each in (self._is_mariadb, not self._is_mariadb)]
         for columns in ways:
@@ -156,8 +157,8 @@ class KnownTables:
 def _described(
     name: str, found: TableMap, catalog: tuple[CatalogColumn, ...], position: int
 ) -> tuple[StreamColumn, ...]:
-    """The columns, with names from the catalog if the log contains no names. Raises CaptureError if the log's columns
-    differ from the catalog's columns."""
+    """Returns the columns. If the log contains no names, the names come from the catalog. Raises CaptureError if the
+    log's columns differ from the catalog's columns."""
     if not found.columns or found.columns[0].name is not None:
         return found.columns
     if not catalog:

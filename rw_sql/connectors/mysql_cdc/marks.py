@@ -55,8 +55,8 @@ class Mark:
 
     @classmethod
     def of(cls, progress: TableProgress, position: int, end: int, *, has_names: bool = True) -> Mark:
-        """The mark of a table whose reader continues at ``position``, while the log ends at ``end``. ``has_names``: the
-        log contains the names of columns."""
+        """The mark of a table whose reader continues at ``position``, while the log ends at ``end``. ``has_names`` is
+        true if the log contains the names of columns."""
         # Up to this position, the log may contain the rows of an older table of this name, and the statement that
         # dropped the older table.
         live_from = max(progress.live_from, position)

@@ -46,13 +46,13 @@ def decimal_text(data: bytes, precision: int, scale: int) -> str:
 
 
 def double_text(value: float) -> str:
-    """The shortest text that denotes this 64-bit number and no other."""
+    """The shortest text that denotes this 64-bit number and no other 64-bit number."""
     text = repr(value)
     return text.removesuffix(".0")
 
 
 def float_text(value: float) -> str:
-    """The shortest text that denotes this 32-bit number and no other."""
+    """The shortest text that denotes this 32-bit number and no other 32-bit number."""
     text = str(np.float32(value))
     return text.removesuffix(".0")
 
@@ -63,7 +63,8 @@ def float_bytes(data: bytes, at: int) -> str:
 
 
 def fraction(value: int, size: int, digits: int) -> str:
-    """The fractional digits of a time's seconds, with the point; ``size`` is the number of bytes that contain them."""
+    """The fractional digits of a time's seconds, with the decimal point. ``size`` is the number of bytes that contain
+    these digits."""
     return f".{value:0{2 * size}d}"[: digits + 1] if digits else ""
 
 

@@ -1,8 +1,8 @@
-"""Positions in the binary log as whole numbers.
+"""Represents positions in the binary log as whole numbers.
 
 A number contains the sequence number of the log file (20 bits), the position in the file (32 bits), and a count of the
-batches that ended at this position (11 bits). Because of the count, batches of a snapshot have different positions even
-while the log does not grow.
+batches that ended at this position (11 bits). Because a position contains this count, batches of a snapshot have
+different positions even while the log does not grow.
 """
 
 from __future__ import annotations

@@ -118,8 +118,9 @@ class MysqlReader:
             raise
 
     def acknowledge(self, position: int) -> None:
-        """See :meth:`ChangeReader.acknowledge`. Sends nothing, because the server keeps its log for a fixed time,
-        whether or not the log was read. Raises ValueError for a position that has not been taken.
+        """See :meth:`ChangeReader.acknowledge`. Sends nothing to the server, because the server keeps its log for a
+        fixed time, whether or not the reader has read the log. Raises ValueError for a position that has not been
+        taken.
         """
         if position > self._position:
             raise ValueError(f"{shown(position)} is after the last position that was taken, {shown(self._position)}")
@@ -342,7 +343,8 @@ class MysqlReader:
         return False
 
     def _names_of(self, database: str, table: str, position: int) -> Iterator[str]:
-        """The names under which a table is read, except names for which changes at this position are ignored."""
+        """Returns the names under which a table is read. The result omits names for which changes at this position are
+        ignored."""
         for name in self._by_name.get((self._fold(database), self._fold(table)), ()):
             if position > self._marks[name].begin:
                 yield name
@@ -424,7 +426,7 @@ class MysqlReader:
 
     def _leave_all(self, snapshot: SnapshotThread, into: Records, max_rows: int) -> bool:
         """Emits the chunks whose positions the stream has passed. The rows of these chunks get a position at which no
-        earlier batch ended."""
+        earlier batch has ended."""
         has_left = False
         gathered = self._gathering.rows_at(self._position, self._progress.values())
         while (into.has_room(max_rows) or len(into) < gathered) and (chunk := snapshot.first()) is not None:

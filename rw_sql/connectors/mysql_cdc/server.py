@@ -26,8 +26,8 @@ AGAIN = "RESET SOURCE SPLITS SOURCE_NAME ALLOW GAPS WITH (FORGET_OFFSETS = true)
 
 
 def gone(message: str) -> CaptureError:
-    """The error for a table that was replaced by another table of the same name, or whose changes are not in the
-    log."""
+    """Returns the error for a table that was replaced by another table of the same name, or for a table whose changes
+    are not in the log."""
     return CaptureError(UPSTREAM_MISSING, message, hint=AGAIN)
 
 
@@ -112,7 +112,7 @@ def read_facts(options: Mapping[str, str], timeout: float) -> Facts:
 
 
 def facts_over(connection: Connection[Any]) -> Facts:
-    """Like :func:`read_facts`, over an open connection. Raises pymysql.Error or CaptureError."""
+    """Does the same as :func:`read_facts`, over an open connection. Raises pymysql.Error or CaptureError."""
     settings = settings_of(connection)
     try:
         (status, *_) = first_of(connection, STATUS) or [{}]
@@ -148,7 +148,7 @@ def settings_of(connection: Connection[Any]) -> dict[str, str]:
 
 
 def user_of(connection: Connection[Any]) -> str:
-    """The user in the form that GRANT accepts. Raises pymysql.Error."""
+    """Returns the user's name in the form that GRANT accepts. Raises pymysql.Error."""
     ((user, *_),) = (tuple(row.values()) for row in named_rows(connection, "SELECT CURRENT_USER() AS u"))
     name, _, host = str(user).rpartition("@")
     return f"'{name}'@'{host}'"
@@ -181,9 +181,9 @@ def details(facts: Facts) -> SlotDetails | None:
 
 def await_prepared(connection: Connection[Any], table: str, timeout: float) -> None:
     """Waits until the XA transactions that are prepared now have ended. Without this wait, the changes of these
-    transactions could be lost. A snapshot does not contain these changes, and the reader ignores these changes in the
-    log, because they precede the position from which the reader reads the table's changes. Only MariaDB needs this
-    wait, because MySQL's snapshots wait for the locks of such transactions.
+    transactions could be lost: a snapshot does not contain the changes, and the reader ignores them in the log, because
+    they precede the position from which the reader reads the table's changes. Only MariaDB needs this wait, because
+    MySQL's snapshots wait for the locks of such transactions.
 
     Raises CaptureError if one of these transactions is still prepared after ``timeout`` seconds; also raises
     pymysql.Error.

@@ -1,8 +1,9 @@
 """Reads tables in chunks of rows in key order, while the stream is read.
 
-Each chunk has a position in the log: its rows contain every change up to this position and no later change. The chunk
-is emitted when the stream has passed this position. Until then, the stream may have read a later change to one of the
-chunk's rows; such a row is omitted, because the stream contains its newer values.
+Each chunk has a position in the log. The rows of the chunk contain every change up to this position and no later
+change. The chunk is emitted when the stream has passed this position. Until then, the stream may have read a later
+change to one of the chunk's rows. Such a row is omitted from the chunk, because the stream contains the row's newer
+values.
 
 MariaDB reports the position of a consistent snapshot (``binlog_snapshot_position``), so no rows need to be locked.
 MySQL reports no such position, and a commit appears in its log shortly before snapshots can see it. On MySQL, the rows
@@ -128,7 +129,7 @@ class SnapshotThread:
     """Reads the chunks of all unfinished tables in a separate thread, one table after another.
 
     ``position_now`` returns the stream's position. A chunk that begins after the call never has an older position than
-    the returned one.
+    the returned position.
     """
 
     def __init__(self, options: Mapping[str, str], timeout: float, position_now: Callable[[], int]) -> None:
@@ -191,8 +192,8 @@ class SnapshotThread:
 
     def has_gathered(self, rows: int) -> bool:
         """True if the chunks that wait to be emitted have at least ``rows`` rows. If the rows are large, a quarter of
-        that number suffices. Also true if the thread will read no further chunk. If False, the thread reads further
-        chunks ahead."""
+        that number suffices. The result is also True if the thread will read no further chunk. If the result is False,
+        the thread reads further chunks in advance."""
         with self._changed:
             self._wanted = rows
             if self._is_enough() or self._error is not None or all(job.is_read for job in self._jobs.values()):
@@ -206,7 +207,7 @@ class SnapshotThread:
         return rows >= self._wanted or is_large
 
     def leave(self, chunk: Chunk) -> bool:
-        """Notes that the oldest chunk is emitted. Returns True if the table is complete."""
+        """Records that the oldest chunk is emitted. Returns True if the table is complete."""
         with self._changed:
             self._ready = deque(each for each in self._ready if each is not chunk)
             job = self._jobs.get(chunk.table)
@@ -417,7 +418,8 @@ def _bounds(table: CatalogTable, next_key: str | None) -> str:
 
 
 def _compared(column: CatalogColumn, value: str) -> tuple[str, str]:
-    """A column of the key and a value, in the form in which the index compares them."""
+    """Returns SQL for a column of the key and for a value, in the form in which the index compares the column with the
+    value."""
     name, family = quoted(column.name), column.type.family
     if family in (WHOLE, NUMERIC, YEAR):
         return name, value
@@ -437,8 +439,8 @@ def _compared(column: CatalogColumn, value: str) -> tuple[str, str]:
 
 
 def _packets(connection: Connection[Any], query: str) -> list[bytes]:
-    """The rows of a query in the form of the server's packets. PyMySQL takes three times as long as this module to
-    parse these packets."""
+    """Returns the rows of a query as the server's packets. This module parses the packets itself, because PyMySQL takes
+    three times as long."""
     connection.query(query, unbuffered=True)
     result: Any = connection._result
     made: list[bytes] = []

@@ -66,7 +66,7 @@ class MysqlCdcConnector(ChangeBase):
         return (options["database.name"],)
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """The end of the log; the tables' snapshots deliver earlier rows."""
+        """Returns the end of the log, because the tables' snapshots deliver earlier rows."""
         return split.end
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
@@ -93,12 +93,12 @@ class MysqlCdcConnector(ChangeBase):
         return positions.shown(position)
 
     def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
-        """A clause that names the identities of the two servers."""
+        """Returns a clause that names the identities of the two servers."""
         return other_server(before.cluster or "", now.cluster or "")
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
-        """The options, with a number for ``server.id`` if this option is missing. By this number, the server
-        distinguishes this reader from the server's replicas."""
+        """Returns the options, with a number for ``server.id`` if this option is missing. The server uses this number
+        to distinguish this reader from the server's replicas."""
         return {"server.id": str(_LEAST_ID | (zlib.crc32(unique.encode()) % _LEAST_ID))} | dict(options)
 
     def change_reader(self, options: Mapping[str, str]) -> MysqlReader:
@@ -155,7 +155,7 @@ class MysqlCdcConnector(ChangeBase):
         publication: bool,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> tuple[str, ...]:
-        """Does nothing: nothing was created on the server."""
+        """Does nothing, because the connector has created nothing on the server."""
         return ()
 
     def slot_details(

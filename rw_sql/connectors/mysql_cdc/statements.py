@@ -53,7 +53,7 @@ def effects_of(text: str, database: str) -> tuple[Effect, ...]:
 
 class _Words:
     """The words of a statement without its comments. The server executes comments with a version (``/*!40000 … */``),
-    so their words count.
+    so the words of these comments are included.
     """
 
     def __init__(self, text: str) -> None:
@@ -68,7 +68,8 @@ class _Words:
         self.at = 0
 
     def peek(self, ahead: int = 0) -> str:
-        """The word that is ``ahead`` words after the next word, in upper case; empty after the last word."""
+        """The word that comes ``ahead`` words after the next word, in upper case. The result is empty after the last
+        word."""
         place = self.at + ahead
         return self.words[place].upper() if place < len(self.words) else ""
 
@@ -93,7 +94,7 @@ class _Words:
         return _unquoted(word)
 
     def rest(self) -> list[str]:
-        """All words that were not taken yet, in upper case."""
+        """All words that have not been taken yet, in upper case."""
         return [word.upper() for word in self.words[self.at :]]
 
 

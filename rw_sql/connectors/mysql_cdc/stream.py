@@ -53,8 +53,8 @@ _NO_TABLES: frozenset[tuple[str, str]] = frozenset()
 @dataclass(slots=True, kw_only=True)
 class Transaction:
     """The changes that a transaction made to the watched tables, in the order of the log. ``position`` is the
-    transaction's end, ``time`` the time of its commit in seconds since 1970. ``prepared`` are the start positions of
-    the XA transactions that are prepared but not ended at this position."""
+    transaction's end, and ``time`` is the time of the transaction's commit in seconds since 1970. ``prepared`` are the
+    start positions of the XA transactions that are prepared but not ended at this position."""
 
     position: int
     time: int
@@ -74,8 +74,8 @@ class _Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """The tables whose changes are requested, as (database, table) in the log's spelling, and the source's
-    databases."""
+    """The tables whose changes are requested, and the source's databases. A table is a pair (database, table) in the
+    log's spelling."""
 
     tables: frozenset[tuple[str, str]] = _NO_TABLES
     databases: frozenset[str] = frozenset()
@@ -91,7 +91,7 @@ class Watched:
 
 
 class Stream:
-    """A thread that reads the log. :meth:`get` returns the transactions that have arrived; an error ends the stream."""
+    """A thread that reads the log. :meth:`get` returns the transactions that have arrived. An error ends the stream."""
 
     def __init__(self, options: Mapping[str, str], server_id: int, *, is_mariadb: bool, timeout: float) -> None:
         self._options = options
@@ -141,8 +141,8 @@ class Stream:
         self._thread.start()
 
     def get(self, wait_seconds: float) -> tuple[list[Transaction], int]:
-        """The transactions that arrived since the last call, and a position up to which the log has no further
-        transactions. Waits at most ``wait_seconds`` for a transaction.
+        """Returns the transactions that have arrived since the last call, and a position up to which the log has no
+        further transactions. Waits at most ``wait_seconds`` for a transaction.
 
         After all transactions have been returned, raises the error that ended the stream.
         """
@@ -163,8 +163,8 @@ class Stream:
         return self._seen
 
     def created(self, sequence: int) -> tuple[int, int] | None:
-        """The time when a log file was created, in seconds since 1970, and the id of the server that created it; None
-        until the file's first event has arrived.
+        """The time when a log file was created, in seconds since 1970, and the id of the server that created the file.
+        The result is None until the file's first event has arrived.
         """
         return self._created.get(sequence)
 

@@ -48,8 +48,8 @@ _ACTIONS = (["CASCADE"], ["SET", "NULL"], ["SET", "DEFAULT"])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogColumn:
-    """A column. ``type_name`` is the type as the server writes it, ``charset`` and ``collation`` the character set and
-    the collation of a text column."""
+    """A column. ``type_name`` is the type in the server's notation. ``charset`` and ``collation`` are the character set
+    and the collation of a text column."""
 
     name: str
     type_name: str
@@ -64,7 +64,8 @@ class CatalogColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogTable:
-    """A table or view. ``is_versioned``: MariaDB keeps earlier versions of its rows (system versioning)."""
+    """A table or view. ``is_versioned`` is true if MariaDB keeps earlier versions of the table's rows (system
+    versioning)."""
 
     database: str
     name: str
@@ -98,7 +99,8 @@ class CatalogTable:
 
 
 def named(table: str) -> tuple[str, str]:
-    """Database and name of ``db.table``. Raises CaptureError for any other string."""
+    """Returns the database and the name of a table that is written as ``db.table``. Raises CaptureError for any other
+    string."""
     parts = parts_of(table)
     if parts is None:
         raise CaptureError(
@@ -157,7 +159,7 @@ def columns_of(connection: Connection[Any], database: str, name: str) -> tuple[C
 
 
 def _checked_as_json(connection: Connection[Any], database: str, name: str) -> tuple[str, ...]:
-    """The columns of MariaDB's type JSON: text columns with a CHECK that the values are valid JSON."""
+    """The columns of MariaDB's type JSON. These are text columns with a CHECK that the values are valid JSON."""
     try:
         rows = rows_of(connection, _CHECKS, [database, name])
     except pymysql.Error as error:
@@ -207,7 +209,7 @@ def cascade_error(table: CatalogTable, names: tuple[str, ...]) -> tuple[str, str
 def versioning_error(table: CatalogTable) -> tuple[str, str]:
     """The message and the hint for a table that cannot be captured because it has system versioning. For a table with
     system versioning, the log contains updates instead of deletes. The log also contains inserts of earlier versions of
-    a row with the key of the present row."""
+    a row, and these versions have the key of the present row."""
     return (
         f"table {table.database}.{table.name} has system versioning, and the log does not distinguish its rows from "
         "their earlier versions",

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Template:
-    """Builds JSON objects from cells in the order of ``names``; ``key`` are the columns of the key."""
+    """Builds JSON objects from cells in the order of ``names``. ``key`` are the columns of the key."""
 
     def __init__(self, names: Sequence[str], key: Sequence[str]) -> None:
         self.key_at = tuple(names.index(name) for name in key)

@@ -91,8 +91,8 @@ class MysqlType:
 
 
 def type_of(data_type: str, column_type: str, precision: int | None, scale: int | None, *, is_json: bool) -> MysqlType:
-    """The type of a column, from ``information_schema``. ``is_json``: the column is a text column, and MariaDB checks
-    that its values are JSON."""
+    """The type of a column, from ``information_schema``. ``is_json`` is true if the column is a text column and MariaDB
+    checks that its values are JSON."""
     name, written = data_type.lower(), column_type.lower()
     if is_json:
         return MysqlType(name="json", canonical="JSONB", family=JSON)

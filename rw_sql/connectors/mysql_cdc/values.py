@@ -41,9 +41,9 @@ _EPOCH_DAYS = 719_163
 
 
 def reader_of(column: StreamColumn, data_type: str, decode: Callable[[bytes], str] | None) -> Reader:
-    """The reader of a column of the log. ``decode`` decodes the column's text and labels; None for bytes. ``data_type``
-    is the type in the catalog, which distinguishes types that the log writes in the same way. Raises ValueError for an
-    unknown type."""
+    """Returns the reader of a column of the log. ``decode`` is the function that decodes the column's text and labels;
+    None for bytes. ``data_type`` is the type in the server's catalog. The catalog distinguishes types that the log
+    writes in the same way. Raises ValueError for an unknown type."""
     kind, meta = column.type, column.meta
     if kind in _INTS:
         return _whole(_INTS[kind], is_signed=not column.is_unsigned)
@@ -152,7 +152,7 @@ def _datetime(digits: int) -> Reader:
 
 
 def _stamp(seconds: int) -> str:
-    """The text of a point in time, in UTC; 0 seconds stand for MySQL's zero date."""
+    """The text of a point in time, in UTC. A value of 0 seconds denotes MySQL's zero date."""
     if not seconds:
         return "0000-00-00 00:00:00"
     days, rest = divmod(seconds, 86_400)
@@ -233,10 +233,10 @@ def _text_cell(decode: Callable[[bytes], str] | None) -> Cell:
 
 
 def _uncompressed(cell: Cell) -> Cell:
-    """Reads a value of a column that MariaDB compresses (COMPRESSED). An empty value has no byte. If the first byte is
-    0, the value after it is not compressed. If the high four bits of the first byte are 8, the value is compressed with
-    zlib. The lowest three bits of the first byte are then the number of bytes of the value's length, which follows the
-    first byte. Bit 3 is set if the data has no zlib header."""
+    """Reads a value of a column that MariaDB compresses (COMPRESSED). An empty value consists of no bytes. If the first
+    byte is 0, the value after it is not compressed. If the high four bits of the first byte are 8, the value is
+    compressed with zlib. The lowest three bits of the first byte are then the number of bytes of the value's length,
+    which follows the first byte. Bit 3 is set if the data has no zlib header."""
 
     def read(part: bytes) -> str:
         if not part:

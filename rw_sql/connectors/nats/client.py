@@ -1,6 +1,6 @@
 """A synchronous client of NATS servers, and the pool of its connections.
 
-nats-py is asynchronous. One thread of this process runs the event loop of all clients.
+The library nats-py is asynchronous. One thread of this process runs the event loop of all clients.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CONNECTION_KEYS = ("server_url", "connect_mode", "username", "password", "jwt",
 
 
 class NatsError(Exception):
-    """The servers do not respond, or they refuse a request. The message contains no secret."""
+    """Raised if the servers do not respond or refuse a request. The error's message contains no secret."""
 
 
 class StreamMissingError(NatsError):
@@ -45,11 +45,12 @@ class StreamMissingError(NatsError):
 
 
 class SeedRefusedError(NatsError):
-    """The value of the option ``nkey`` is not the seed of a key."""
+    """Raised if the value of the option ``nkey`` is not the seed of a key."""
 
 
 class FilterRefusedError(NatsError):
-    """The server refuses to create a consumer with this subject, because the stream does not list the subject."""
+    """Raised if the server refuses to create a consumer with this subject, because the stream does not list the
+    subject."""
 
 
 class _Loop:
@@ -107,7 +108,7 @@ class NatsClient:
         return _LOOP.run(self._ask(ask), timeout)
 
     def close(self) -> None:
-        """Closes the connection. Raises nothing."""
+        """Closes the connection. Raises no error."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(Exception):
@@ -181,9 +182,9 @@ headers, total size. The expression has the same groups as the two expressions o
 def _client_class() -> type[Client]:
     """A subclass of nats-py's client that accepts subjects and headers of any bytes.
 
-    Servers forward subjects and headers without a check. If nats-py's own client cannot decode a subject or a header,
-    the client stops reading, and no request over the connection gets a response. A subject may also contain whitespace
-    other than spaces, tabs and ends of lines.
+    Servers forward subjects and headers without checking them. If nats-py's own client cannot decode a subject or a
+    header, the client stops reading, and no request over the connection gets a response. A subject may also contain
+    whitespace other than spaces, tabs and ends of lines.
     """
     from nats.aio.client import Client
     from nats.protocol import parser
@@ -232,7 +233,7 @@ def _plain(text: str) -> str:
 
 
 def _login(options: Mapping[str, str]) -> dict[str, Any]:
-    """The arguments of nats-py for ``connect_mode``. Raises SeedRefusedError."""
+    """The arguments for nats-py that follow from ``connect_mode``. Raises SeedRefusedError."""
     match (options.get("connect_mode") or "plain").strip().lower():
         case "user_and_password":
             return {"user": options["username"], "password": options["password"]}
@@ -274,7 +275,7 @@ class StreamInfo:
     The stream's messages have sequence numbers in ``[first, end)``. ``deleted`` is the number of these sequence numbers
     that have no message.
 
-    ``created`` is the time of the stream's creation, as the server writes it. ``most_per_subject`` is the maximum
+    ``created`` is the time of the stream's creation, in the server's notation. ``most_per_subject`` is the maximum
     number of messages kept per subject; 0 means no limit. ``is_copy`` is True if the stream copies messages from other
     streams. Such a stream may contain messages with subjects that the stream does not list. ``retention`` is ``limits``
     unless the stream removes messages after consumers have acknowledged them.

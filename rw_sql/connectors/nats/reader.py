@@ -5,8 +5,8 @@ any number of times, and the server keeps no state afterwards. If the first mess
 silently begins at a later message. Each read therefore compares the range with the stream's first message.
 
 In a cluster, the consumer may run on a server whose copy of the stream lags behind the leader's copy, for example after
-a restart. The consumer then ends before the last message, without an error. Each read therefore asks the leader whether
-messages are missing at the end.
+a restart. The consumer then ends before the last message, without an error. At the end of each read, the reader
+therefore requests from the leader whether messages are missing.
 """
 
 from __future__ import annotations
@@ -56,15 +56,16 @@ RECORDS = record_ddl(SCHEMA)
 
 
 class RangeLostError(NatsError):
-    """Messages of the range were removed before they were read, or the stream was recreated."""
+    """Raised if messages of the range were removed before they were read, or if the stream was recreated."""
 
 
 class CopyBehindError(NatsError):
-    """The server's copy of the stream lacks messages that the leader has. A later read may find these messages."""
+    """Raised if the server's copy of the stream lacks messages that the leader's copy has. A later read may find these
+    messages."""
 
 
 class TooLargeError(Exception):
-    """The messages of the range exceed the caller's size limit."""
+    """Raised if the messages of the range exceed the caller's size limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +159,8 @@ def time_of(address: Address, stream: str, sequence: int, timeout: float) -> int
 async def _message_at_leader(
     nc: Client, stream: str, wanted: Mapping[str, Any], timeout: float
 ) -> Mapping[str, Any] | None:
-    """The message that ``wanted`` selects, with ``seq``, ``subject`` and ``time``, from the stream's leader; None if
-    there is no such message."""
+    """Requests the message that ``wanted`` selects from the stream's leader. Returns the message with ``seq``,
+    ``subject`` and ``time``; None if there is no such message."""
     try:
         found: Mapping[str, Any] = (await api(nc, f"STREAM.MSG.GET.{stream}", wanted, timeout))["message"]
     except StreamMissingError:
@@ -358,7 +359,7 @@ class _Pull:
             raise CopyBehindError(_behind(self._stream))
 
     async def close(self) -> None:
-        """Removes the consumer. Raises nothing, because the server eventually removes unused consumers."""
+        """Removes the consumer. Raises no error, because the server eventually removes unused consumers."""
         try:
             if self._subscription is not None:
                 await self._subscription.unsubscribe()
@@ -399,11 +400,12 @@ class _Pull:
 
 
 def _parsed(message: Msg) -> tuple[int, int, int, int]:
-    """Parses a message's reply subject: the sequence number in the stream, the time in nanoseconds since 1970, the
-    sequence number in the consumer, and the number of messages left.
+    """Parses a message's reply subject. Returns the sequence number in the stream, the time in nanoseconds since 1970,
+    the sequence number in the consumer, and the number of messages left.
 
-    Source: JetStream's reply subject, ``$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<number>.<time>.<left>``;
-    newer servers add domain and account before the stream, and a token at the end.
+    JetStream's reply subject has the form
+    ``$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<number>.<time>.<left>``. Newer servers add a domain and an
+    account before the stream, and a token at the end.
     """
     parts = message.reply.split(".")
     at = 5 if len(parts) < 11 else 7

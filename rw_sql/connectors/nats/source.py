@@ -1,4 +1,4 @@
-"""The NATS connector. A split is a stream of JetStream; a position is the sequence number of the next message."""
+"""The NATS connector. A split is a stream of JetStream, and a position is the sequence number of the next message."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class NatsConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """The streams whose sequence numbers do not count the source's messages."""
+        """Returns the streams whose sequence numbers do not count the source's messages, each with the reason."""
         try:
             infos, _, _ = _look(options, timeout)
         except nats_client.NatsError as error:
@@ -195,7 +195,7 @@ class NatsConnector(RangedConnector):
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
         """The time when the message at each stream's offset was stored.
 
-        Streams are absent if the server does not respond quickly.
+        A stream is absent from the result if the server does not respond quickly.
         """
         from rw_sql.connectors.nats import reader
 
@@ -216,7 +216,8 @@ class NatsConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> GroupOffsets:
-        """For each stream, the first message that a durable consumer has not acknowledged.
+        """Returns, for each stream, the sequence number of the first message that a durable consumer has not
+        acknowledged.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if a stream does not exist.
         """
@@ -286,7 +287,8 @@ class NatsConnector(RangedConnector):
     ) -> DataFrame:
         """The messages of these ranges.
 
-        A small number of messages is read through Arrow in this process, a larger number in Spark's processes.
+        A small number of messages is read through Arrow in this process. A larger number of messages is read in Spark's
+        processes.
         """
         from rw_sql.connectors.nats import reader
         from rw_sql.connectors.support.table_reader import read_parts
@@ -409,8 +411,8 @@ def _listed(text: str) -> tuple[str, ...]:
 def _look(
     options: Mapping[str, str], timeout: float
 ) -> tuple[tuple[StreamInfo, ...], tuple[str, ...], tuple[str, ...]]:
-    """Returns the streams of a source, the names of missing streams and, if any are missing, the names of the existing
-    streams. Raises NatsError."""
+    """Returns the streams of a source, the names of missing streams and, if a stream is missing, the names of the
+    existing streams. Raises NatsError."""
     streams = streams_of(options)
 
     async def ask(nc: Any) -> tuple[tuple[StreamInfo, ...], tuple[str, ...], tuple[str, ...]]:

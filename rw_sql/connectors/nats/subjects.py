@@ -1,4 +1,5 @@
-"""Subjects with wildcards: ``*`` matches one part, ``>`` at the end matches one or more parts."""
+"""Compares subjects with wildcards. The wildcard ``*`` matches one part, and ``>`` at the end matches one or more
+parts."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ def is_covered(subject: str, other: str) -> bool:
 
 
 def common(one: str, other: str) -> str | None:
-    """The intersection of two subjects: it matches the names that both subjects match. Returns None if no name matches
-    both subjects."""
+    """Returns the intersection of two subjects, which is a subject that matches exactly the names that both subjects
+    match. Returns None if no name matches both subjects."""
     ours, theirs = one.split("."), other.split(".")
     found: list[str] = []
     for at, our in enumerate(ours):
@@ -49,7 +50,7 @@ def common(one: str, other: str) -> str | None:
 
 
 def least(subjects: tuple[str, ...]) -> tuple[str, ...]:
-    """The subjects, without duplicates and without subjects that another subject covers."""
+    """Returns the subjects, without duplicates and without each subject that another subject covers."""
     once = tuple(dict.fromkeys(subjects))
     return tuple(each for each in once if not any(other != each and is_covered(each, other) for other in once))
 

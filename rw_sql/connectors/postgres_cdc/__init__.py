@@ -1,7 +1,7 @@
 """PostgreSQL change data capture: reads changes to tables through a logical replication slot (pgoutput), and a snapshot
 of each table.
 
-Imports: the public modules of ``connectors`` and ``support``. Begin with ``source``, then ``reader``; ``pgoutput``
-decodes messages, ``types`` maps PostgreSQL's types to columns, ``tuples`` converts rows to Arrow, ``snapshot`` reads
-chunks, ``server`` checks the slot, ``setup`` creates the slot.
+Imports: the public modules of ``connectors`` and ``support``. Begin with ``source`` and ``reader``. The module
+``pgoutput`` decodes messages, ``types`` maps PostgreSQL's types to columns, ``tuples`` converts rows to Arrow,
+``snapshot`` reads chunks, ``server`` checks the slot, and ``setup`` creates the slot.
 """

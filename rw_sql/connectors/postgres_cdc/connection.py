@@ -1,7 +1,7 @@
 """Connections to the server that a source's options name, for SQL and for replication.
 
-All sessions use the same settings for the text form of values, because values from snapshots and from the stream must
-have equal text.
+All sessions use the same settings for the text form of values, because a value must have the same text in a snapshot
+and in the stream.
 """
 
 from __future__ import annotations
@@ -142,12 +142,12 @@ _BUSY = ("55006", "55P03")
 
 
 def is_refusal(state: str) -> bool:
-    """True for the SQLSTATE of an error that persists until someone acts."""
+    """True for the SQLSTATE of an error that persists until a user removes its cause."""
     return state.startswith(_REFUSED) and state not in _BUSY
 
 
 def unreachable(error: Exception, options: Mapping[str, str]) -> CaptureError:
-    """Converts an error of the server or the client to a CaptureError, without the password."""
+    """Converts an error of the server or the client to a CaptureError. The result does not contain the password."""
     state = getattr(error, "sqlstate", None) or ""
     text = without_password(str(error), options)
     refused = is_refusal(state)

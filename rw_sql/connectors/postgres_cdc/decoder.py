@@ -48,11 +48,12 @@ _OP_NAMES = pa.array([INSERT, UPDATE, DELETE], pa.string())
 
 @dataclass(slots=True)
 class KnownTable:
-    """A table in the stream: ``table`` is its name in the records, ``key`` the columns of its primary key.
+    """A table in the stream. ``table`` is the table's name in the records, and ``key`` are the columns of the table's
+    primary key.
 
-    ``converters`` maps column numbers to functions that convert the column's text. ``is_tracked``: the table's snapshot
-    is being read, so the decoder records the keys of changed rows; the reader then discards outdated rows of the
-    snapshot.
+    ``converters`` maps column numbers to functions that convert the column's text. ``is_tracked`` is true while the
+    table's snapshot is being read. The decoder then records the keys of changed rows, and the reader discards the
+    outdated rows of the snapshot.
     """
 
     table: str
@@ -108,7 +109,8 @@ class Decoded:
         return sum(batch.nbytes for batch in self.batches)
 
     def has_room(self, rows: int) -> bool:
-        """True if there are fewer than ``rows`` records, and these have fewer than BATCH_BYTES bytes."""
+        """True if there are fewer than ``rows`` records, and these records together have fewer than BATCH_BYTES
+        bytes."""
         return self.rows < rows and self.size < BATCH_BYTES
 
 
@@ -117,9 +119,9 @@ class Decoder:
 
     ``on_relation`` is called with each Relation message and the position of its transaction, and returns the table, or
     None if the table is not read. If the position is None, the message was received earlier, and the table's columns
-    may have changed since. ``ignored_to`` is called with each Relation message and its position, and returns the
-    position up to which the changes of the relation are ignored, or -1 if no changes are ignored. The server sends no
-    other Relation message after this position if the relation stays the same.
+    may have changed since then. ``ignored_to`` is called with each Relation message and its position, and returns the
+    position up to which the changes of the relation are ignored, or -1 if no changes are ignored. If the relation stays
+    the same, the server sends no other Relation message after this position.
     """
 
     def __init__(
@@ -306,7 +308,7 @@ class Decoder:
         both: Any,
         count: int,
     ) -> pa.Array:
-        """The keys before the change, for deletes and for updates that changed the key."""
+        """Returns the keys before the change. Only deletes, and updates that changed the key, have such a key."""
         old_key = old.columns(known.key_at)
         if (old_key.kinds != TEXT).any():
             raise CaptureError(
@@ -364,7 +366,7 @@ class _Run:
 
 
 def json_of(table: str, cells: Cells, names: Sequence[str], key: Iterable[str]) -> pa.Array:
-    """Like :func:`json_rows`, but errors name the column and the row."""
+    """Does the same as :func:`json_rows`, but the errors name the column and the row."""
     try:
         return json_rows(cells, names)
     except BrokenTupleError as error:
@@ -390,7 +392,7 @@ def convert_cells(
     key: Iterable[str],
     converters: Mapping[int, Callable[[str], str]],
 ) -> Cells:
-    """Like :func:`converted`, but errors name the column and the row."""
+    """Does the same as :func:`converted`, but the errors name the column and the row."""
     try:
         return converted(cells, converters)
     except ValueError as error:
@@ -420,7 +422,8 @@ def _key_of(cells: Cells, names: Sequence[str], key: Iterable[str], row: int) ->
 
 
 def _spread(values: pa.Array, at: Numbers, count: int) -> pa.Array:
-    """An array of length ``count`` with ``values`` at these ascending indexes and NULL elsewhere."""
+    """Returns an array of length ``count``. The array has ``values`` at these ascending indexes, and NULL at all other
+    indexes."""
     if len(at) == count:
         return values
     if not len(at):
@@ -444,7 +447,7 @@ def make_batch(
     ordinals: Numbers,
     times: Numbers,
 ) -> pa.RecordBatch:
-    """Records of one table, with the columns of :func:`records_schema`."""
+    """Returns records of one table, with the columns of :func:`records_schema`."""
     count = len(positions)
     return pa.RecordBatch.from_arrays(
         [

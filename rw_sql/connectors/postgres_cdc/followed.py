@@ -139,8 +139,9 @@ def ignored_to(
     tables: Mapping[str, TableProgress],
     position: int,
 ) -> int:
-    """The position up to which the changes of a relation of the stream are ignored (see BEGIN); -1 if the changes after
-    ``position`` are not ignored. ``names`` has the names of ``tables`` by schema and name. Raises psycopg.Error."""
+    """The position up to which the changes to a relation in the stream are ignored (see BEGIN); -1 if the changes after
+    ``position`` are not ignored. ``names`` maps pairs of schema and name to the names in ``tables``. Raises
+    psycopg.Error."""
     name = names.get((relation.schema, relation.name))
     found = [each for other, each in tables.items() if other == name or is_of(relation, each)]
     begin = min((int(each.traits.get(BEGIN, -1)) for each in found), default=-1)
@@ -161,13 +162,13 @@ def with_begin(progress: TableProgress, position: int | None = None) -> TablePro
 
 
 def after_begin(progress: TableProgress) -> TableProgress:
-    """The progress without BEGIN. After the first change of the present table, no change may be ignored. Otherwise, a
-    table of rw_sql would keep a row whose insert was read and whose delete was ignored."""
+    """The progress without BEGIN. After the first change to the present table, no further change may be ignored.
+    Otherwise, a table of rw_sql would keep a row whose insert was read and whose delete was ignored."""
     return replace(progress, traits={name: each for name, each in progress.traits.items() if name != BEGIN})
 
 
 def is_of(relation: Relation, progress: TableProgress) -> bool:
-    """True if a relation of the stream is the table that was read, whatever the relation's name is."""
+    """True if a relation in the stream is the table that was read, even if the relation has another name."""
     return (progress.identity or "").partition("/")[0] == str(relation.oid)
 
 
@@ -240,11 +241,11 @@ def _require_always_logged(
     rewritten: Sequence[Storage],
 ) -> None:
     """Raises CaptureError if a partition is UNLOGGED, or if the rows were probably UNLOGGED for a time since the
-    previous check. PostgreSQL refuses UNLOGGED only for tables that the publication names.
+    previous check. PostgreSQL prevents a change to UNLOGGED only for tables that the publication names.
 
-    An ALTER TABLE ... SET LOGGED rewrites the rows but changes no column, except that it stores a constant of a column
-    in the rows. Other commands that rewrite the rows in this way, such as those of pg_repack, write the index and the
-    TOAST table in different transactions, or change the access method.
+    An ALTER TABLE ... SET LOGGED rewrites the rows but changes no column, except that it stores a column's constant in
+    the rows. Some other commands, such as those of pg_repack, rewrite the rows in the same way. These commands write
+    the index and the TOAST table in different transactions, or change the access method.
     """
     for each in stores:
         if each.persistence != "p":
@@ -346,9 +347,9 @@ def _replaced_columns(
     rewritten: Sequence[Storage],
     position: int,
 ) -> SchemaChange | None:
-    """The columns that were dropped and added again, whose names were exchanged, or whose values an ``ALTER COLUMN …
-    TYPE … USING`` computed. Each of these changes replaces the values in existing rows, but the stream may not contain
-    the new values.
+    """Returns three kinds of columns: columns that were dropped and added again, columns whose names were exchanged,
+    and columns whose values an ``ALTER COLUMN … TYPE … USING`` computed. Each of these changes replaces the values in
+    existing rows, but the stream may not contain the new values.
 
     Replaced columns with the same type as before count as dropped and added. All other replaced columns count as
     columns whose type changed. If the rows were rewritten, every column that was altered counts as replaced, because
@@ -393,8 +394,8 @@ def _replaced_columns(
 
 
 def _constant(trait: str | None) -> str | None:
-    """The id of a column's default, from the trait of the column. The trait contains the id only if the column has a
-    constant that is only in the catalog."""
+    """The id of a column's default, from the trait of the column. The trait contains the id only if the column's
+    default is a constant that is stored only in the server's catalog, not in the rows."""
     return None if trait is None else next(iter(trait.split("/")[2:]), None)
 
 
@@ -466,8 +467,8 @@ def _has_rows_before(
     *,
     is_older: bool = True,
 ) -> bool:
-    """True if a table or partition has a row that the transaction ``xid`` wrote before its command ``command``. With
-    ``is_older``, a row that an older transaction wrote counts too.
+    """True if a table or partition has a row that the transaction ``xid`` wrote before its command ``command``. If
+    ``is_older`` is true, a row that an older transaction wrote counts too.
 
     The age of a row that was written more than 2^31 transactions ago is negative.
     """

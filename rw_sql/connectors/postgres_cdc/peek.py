@@ -1,7 +1,8 @@
 """Reads the changes in a slot without consuming them, to find the position of a point in time and the number of
 transactions between two positions.
 
-``pg_logical_slot_peek_binary_changes`` needs a slot without a reader, so these functions are for a paused source.
+The server's function ``pg_logical_slot_peek_binary_changes`` needs a slot without a reader, so the functions of this
+module are for a paused source.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ def next_commit(options: Mapping[str, str], position: int, timeout: float) -> in
 
 
 def _rows(options: Mapping[str, str], query: str, timeout: float) -> list[tuple[Any, ...]]:
-    """The rows of a query about the slot. Raises CaptureError, also if the response takes longer than ``timeout``."""
+    """Returns the rows of a query about the slot. Raises CaptureError. This error is also raised if the response takes
+    longer than ``timeout``."""
     given = {"slot": options["slot.name"], "publication": quoted(options["publication.name"])}
     try:
         with connect(options, timeout) as connection:

@@ -26,12 +26,12 @@ _LENGTH = struct.Struct(">I")
 
 
 class BrokenMessageError(ValueError):
-    """A message deviates from the documented format."""
+    """Raised if a message deviates from the documented format."""
 
 
 @dataclass(frozen=True, slots=True)
 class RelationColumn:
-    """A column of a relation. ``is_key``: the column belongs to the replica identity."""
+    """A column of a relation. ``is_key`` is true if the column is part of the replica identity."""
 
     name: str
     type: int
@@ -55,11 +55,11 @@ class Relation:
 
 @dataclass(slots=True)
 class Transaction:
-    """A committed transaction: its messages between Begin and Commit, in memory or in a file.
+    """A committed transaction. The object contains the messages between Begin and Commit, in memory or in a file.
 
-    ``position`` is the end of its commit record, ``time`` the time of its commit in microseconds since 1970, ``count``
-    the number of its messages. ``size`` is the number of bytes of the messages in memory, ``spooled`` the number of
-    bytes of the messages in the file.
+    ``position`` is the end of the transaction's commit record, ``time`` is the time of the commit in microseconds since
+    1970, and ``count`` is the number of messages. ``size`` is the number of bytes of the messages in memory, and
+    ``spooled`` is the number of bytes of the messages in the file.
     """
 
     xid: int
@@ -115,14 +115,14 @@ def _cut(messages: Iterator[bytes], most_messages: int, most_bytes: int) -> Iter
 
 
 def parse_begin(message: bytes) -> tuple[int, int, int]:
-    """Parses a Begin message: the position of the commit record, the commit's time in microseconds since 1970, and the
-    xid."""
+    """Parses a Begin message. Returns the position of the commit record, the commit's time in microseconds since 1970,
+    and the xid."""
     final, time, xid = _BEGIN.unpack_from(message, 1)
     return final, time + POSTGRES_EPOCH_MICROSECONDS, xid
 
 
 def parse_commit(message: bytes) -> tuple[int, int]:
-    """Parses a Commit message: the start and the end of the commit record."""
+    """Parses a Commit message. Returns the start and the end of the commit record."""
     _, start, end, _ = _COMMIT.unpack_from(message, 1)
     return start, end
 
@@ -149,7 +149,7 @@ def parse_relation(message: bytes) -> Relation:
 
 
 def parse_truncate(message: bytes) -> tuple[int, ...]:
-    """Parses a Truncate message: the oids of the truncated tables."""
+    """Parses a Truncate message. Returns the oids of the truncated tables."""
     (count,) = _LENGTH.unpack_from(message, 1)
     return struct.unpack_from(f">{count}I", message, 6)
 

@@ -321,7 +321,7 @@ class PostgresReader:
 
     def _leave_all(self, snapshot: SnapshotThread, into: Decoded, max_rows: int) -> bool:
         """Emits the chunks whose position the stream has passed. The rows of these chunks get a position at which no
-        earlier batch ended."""
+        earlier batch has ended."""
         has_left = False
         while into.has_room(max_rows) and (chunk := snapshot.first()) is not None:
             if chunk.position > self._position:
@@ -356,8 +356,7 @@ class PostgresReader:
         self._progress[table] = replace(progress, again=tuple(again))
 
     def _leave(self, snapshot: SnapshotThread, chunk: Chunk, into: Decoded) -> None:
-        """Emits a chunk, except for the rows that were changed by transactions which the chunk's snapshot does not
-        see."""
+        """Emits a chunk. Omits the rows that were changed by a transaction that the chunk's snapshot does not see."""
         unsure = self._unsure.get(chunk.table, frozenset())
         if unsure:
             if not all(chunk.snapshot.sees(xid) for xid in unsure):

@@ -1,8 +1,8 @@
-"""The files in which PostgreSQL stores the rows of a table or of its partitions, according to the server's catalog.
+"""Reads from the server's catalog in which files PostgreSQL stores the rows of a table or of its partitions.
 
 While a command such as VACUUM FULL, CLUSTER or TRUNCATE has locked a relation, the relation's size cannot be read
-without waiting. All other properties can be read without waiting. The maintenance of one table therefore does not stop
-the reading of a source's other tables.
+without waiting. All other properties can be read without waiting. Therefore, maintenance of one table does not stop the
+reader from reading the source's other tables.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Storage:
     its primary key. ``rewritten`` is the oldest of the transactions that last changed these three catalog rows. All
     commands that rewrite the relation change the three catalog rows, and few later commands change all three.
     ``others`` are the TOAST table, the file of the index, and the access method. ``alter`` is the transaction that
-    created the TOAST table, if this transaction also wrote the index. ``is_empty``: the file has no rows. ``is_empty``
-    is also False before :func:`with_sizes` reads the size, or if the relation is locked.
+    created the TOAST table, if this transaction also wrote the index. ``is_empty`` is True if the file has no rows.
+    ``is_empty`` is False before :func:`with_sizes` reads the size, and if the relation is locked.
     """
 
     oid: int
@@ -93,8 +93,8 @@ class Storage:
         return f"storage {self.oid}"
 
     def is_moved(self, traits: Mapping[str, str]) -> bool:
-        """True if the rows are the same as the rows in ``traits`` and were only moved to another tablespace. A move
-        does not change the index."""
+        """True if the rows were only moved to another tablespace since ``traits`` were stored. A move does not change
+        the index."""
         return self.key in traits and traits[self.key].split("/")[1] == self.others.split("/")[1]
 
     def has_other_toast(self, traits: Mapping[str, str]) -> bool:
@@ -103,7 +103,7 @@ class Storage:
         return self.key in traits and traits[self.key].split("/")[0] != self.others.split("/")[0]
 
     def rewriter(self, traits: Mapping[str, str]) -> str:
-        """The transaction that last rewrote the rows, or a later transaction."""
+        """The id of the transaction that last rewrote the rows, or of a later transaction."""
         return self.rewritten if self.key in traits else self.altered
 
 
@@ -144,8 +144,8 @@ def own_storage(connection: Connection[Any], oid: int) -> Storage:
 
 
 def partitions_of(connection: Connection[Any], oid: int) -> tuple[Partition, ...]:
-    """The partitions of a table that store rows themselves, and whether each of them is empty. A partition that stays
-    locked counts as not empty. Raises psycopg.Error."""
+    """Returns the partitions of a table that store rows themselves, and whether each of these partitions is empty. A
+    partition that stays locked counts as not empty. Raises psycopg.Error."""
     rows = connection.execute(_PARTITIONS.encode(), [oid]).fetchall()
     stores = [Storage(*stored) for _, _, _, *stored in rows]
     before, *_ = connection.execute(b"SHOW lock_timeout").fetchone() or ("0",)
@@ -163,7 +163,7 @@ def partitions_of(connection: Connection[Any], oid: int) -> tuple[Partition, ...
 
 
 def with_sizes(connection: Connection[Any], stores: Sequence[Storage]) -> list[Storage]:
-    """The relations with their present values of ``is_empty``. Waits for locks; raises psycopg.Error if the wait takes
+    """The relations with their present values of ``is_empty``. Waits for locks. Raises psycopg.Error if the wait takes
     too long."""
     rows = connection.execute(_EMPTY.encode(), [[each.oid for each in stores], [each.file for each in stores]])
     empty = {id_ for (id_,) in rows.fetchall()}

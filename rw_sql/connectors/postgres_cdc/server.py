@@ -1,8 +1,7 @@
 """Reads the state of the server and of the slot, and checks whether reading can continue at a position.
 
 If a reader requests a position before the slot's ``confirmed_flush_lsn``, PostgreSQL silently starts at
-``confirmed_flush_lsn``. Each reader therefore compares its position with ``confirmed_flush_lsn`` when the reader
-starts.
+``confirmed_flush_lsn``. At its start, each reader therefore compares its position with ``confirmed_flush_lsn``.
 """
 
 from __future__ import annotations
@@ -56,8 +55,8 @@ SELECT json_build_object(
 class Facts:
     """The state of the server at one moment.
 
-    ``slot`` is None if the slot does not exist; ``plugin`` and ``slot_database`` are the slot's plugin and database.
-    ``has_two_phase``: the server sends a transaction of the slot as soon as the transaction is prepared.
+    ``slot`` is None if the slot does not exist. ``plugin`` and ``slot_database`` are the slot's plugin and database.
+    ``has_two_phase`` is true if the server sends a transaction of the slot as soon as the transaction is prepared.
     """
 
     version: int
@@ -75,9 +74,10 @@ class Facts:
 
 
 def replication_query(connection: Connection[Any], query: str, options: Mapping[str, str]) -> list[tuple[Any, ...]]:
-    """The rows of a statement that is run over a replication connection, which supports only the simple protocol.
+    """Returns the rows of a statement that is run over a replication connection. Such a connection supports only the
+    simple query protocol.
 
-    All values are text or None. Raises CaptureError.
+    All values in the rows are text or None. Raises CaptureError.
     """
     result = connection.pgconn.exec_(query.encode())
     if result.status not in (psycopg.pq.ExecStatus.TUPLES_OK, psycopg.pq.ExecStatus.COMMAND_OK):
@@ -98,7 +98,7 @@ def _decoded(value: bytes | None) -> str | None:
 def read_facts(options: Mapping[str, str], timeout: float) -> Facts:
     """Reads the state of the server and of the slot ``slot.name``.
 
-    Raises CaptureError if the server does not respond, or if the user may not replicate.
+    Raises CaptureError if the server does not respond, or if the user lacks the permission to replicate.
     """
     try:
         with connect_for_replication(options, timeout) as connection:
@@ -108,7 +108,7 @@ def read_facts(options: Mapping[str, str], timeout: float) -> Facts:
 
 
 def facts_over(connection: Connection[Any], options: Mapping[str, str]) -> Facts:
-    """Like :func:`read_facts`, over an open replication connection."""
+    """Does the same as :func:`read_facts`, over an open replication connection."""
     ((system, timeline, *_),) = replication_query(connection, "IDENTIFY_SYSTEM", options)
     query = _FACTS.format(slot=literal(options.get("slot.name", "")))
     ((text,),) = replication_query(connection, query, options)
@@ -169,11 +169,11 @@ def _lsn(text: str | None) -> int | None:
 
 
 def is_lost(facts: Facts) -> bool:
-    """True if rw_sql could read the slot, but the server has removed a part of the log that the slot needs, so that no
-    change can be read from the slot any more.
+    """True if the slot has a form that rw_sql can read, but the server has removed a part of the log that the slot
+    needs. No change can then be read from the slot.
 
-    False for a slot of another program: a physical slot, a slot of another plugin or database, and a slot with
-    ``two_phase``.
+    The result is False for a slot of another program, such as a physical slot, a slot of another plugin or database, or
+    a slot with ``two_phase``.
     """
     slot = facts.slot
     is_own_kind = facts.plugin == "pgoutput" and facts.slot_database == facts.database and not facts.has_two_phase
@@ -247,9 +247,9 @@ def check_position(facts: Facts, options: Mapping[str, str], position: SplitStat
 
 
 def other_server(before: str | None, now: str | None) -> str | None:
-    """The message for a server that is not the server that was read. ``before`` is the identity (system identifier and
-    timeline) of the server that was read, and ``now`` the identity of the present server. None if the two identities
-    are equal, or if one of them is unknown."""
+    """Returns the message for a server that is not the server from which the source has read before. ``before`` is the
+    identity (system identifier and timeline) of the earlier server, and ``now`` the identity of the present server.
+    Returns None if the two identities are equal, or if one of them is unknown."""
     if before is None or now is None or before == now:
         return None
     system, _, timeline = before.partition("/")

@@ -1,5 +1,5 @@
-"""Creates the slot and the publication, or uses existing ones. Also drops a slot or publication that this module has
-created, when the slot or publication is not needed any more."""
+"""Creates the slot and the publication if they do not exist. Drops a slot or publication that this module has created
+when the source no longer needs it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def owns_publication(options: Mapping[str, str], timeout: float) -> bool | None:
 
 
 def _mark(options: Mapping[str, str]) -> str:
-    """The comment on a publication that the source of this slot has created. No other source can have the slot."""
+    """The comment that marks a publication as created by the source of this slot. No other source can have the same
+    slot."""
     return f"created by rw_sql for the replication slot {options['slot.name']}"
 
 
@@ -116,12 +117,12 @@ def _creator(connection: Connection[Any], publication: str) -> int | None:
 
 
 def _wait_for_others(connection: Connection[Any], publication: str, timeout: float, *, is_new: bool) -> None:
-    """Waits for the end of all transactions that began before the publication was created. ``is_new``: the publication
-    was created just now.
+    """Waits for the end of all transactions that began before the publication was created. ``is_new`` is true if this
+    call has created the publication.
 
-    The server decodes a change with the publication as it was when the change was made. For a change that is older than
-    the publication, the server would find no publication and end the stream. (The creation of a slot waits for such
-    transactions too, so this wait matters only if the slot already exists.)
+    The server decodes a change with the publication as it was when the change was made. If a change is older than the
+    publication, the server would find no publication for it and would end the stream. (The creation of a slot waits for
+    such transactions too, so this wait matters only if the slot already exists.)
     """
     deadline = time.monotonic() + timeout
     (last,) = connection.execute(b"SELECT txid_snapshot_xmax(txid_current_snapshot())").fetchone() or (0,)
@@ -143,7 +144,7 @@ def _wait_for_others(connection: Connection[Any], publication: str, timeout: flo
 
 
 def _publish(connection: Connection[Any], options: Mapping[str, str], table: str) -> bool:
-    """Adds a table to the publication; returns False if the publication already contains it."""
+    """Adds a table to the publication. Returns False if the publication already contains the table."""
     name = options["publication.name"]
     found = find_table(connection, table, name)
     if found is None:

@@ -1,11 +1,11 @@
 """Reads tables in chunks of rows in key order, concurrently with the stream and without locks that block writers.
 
 A chunk is read in one database snapshot, which determines for each transaction whether the chunk contains the
-transaction's changes. The chunk is emitted when the stream has passed a position that was read after the snapshot was
-taken. A transaction that committed before that position, but that the snapshot does not see, may have changed rows of
-the chunk. The reader omits the rows that such a transaction changed, because the stream contains newer versions of
-them. (DBLog, a similar method, writes marks into the log instead. But a transaction that commits before a mark may stay
-invisible to snapshots until a synchronous standby confirms it.)
+transaction's changes. The reader takes the snapshot, reads the present position of the log, and emits the chunk when
+the stream has passed this position. A transaction that committed before this position, but that the snapshot does not
+see, may have changed rows of the chunk. The reader omits the rows that such a transaction changed, because the stream
+contains newer versions of these rows. (DBLog, a similar method, writes marks into the log instead. But if a transaction
+commits before a mark, snapshots may not see the transaction until a synchronous standby confirms it.)
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ class Chunk:
     The chunk is emitted when the stream has passed ``position``, which is after every transaction that the snapshot
     sees. If ``again`` is not empty, the chunk re-reads the rows with these keys, and ``next_key`` does not change.
     ``order`` is the order of the keys (:attr:`CatalogTable.key_order
-    <rw_sql.connectors.postgres_cdc.tables.CatalogTable.key_order>`). ``is_last``: the table has no further rows.
+    <rw_sql.connectors.postgres_cdc.tables.CatalogTable.key_order>`). ``is_last`` is true if the table has no further
+    rows.
     """
 
     table: str
@@ -122,7 +123,7 @@ class _Write:
 
 
 class _Look:
-    """A request for a new floor."""
+    """A request for a new floor (see :meth:`SnapshotThread.floor`)."""
 
 
 class SnapshotThread:
@@ -167,8 +168,8 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def floor(self) -> Snapshot | None:
-        """A snapshot that is not newer than the snapshot of any chunk that is emitted later. If this snapshot sees a
-        transaction, the reader does not need to remember the keys of the transaction's changes."""
+        """A snapshot that is at least as old as the snapshot of every chunk that will be emitted later. If the floor
+        sees a transaction, the reader does not need to remember the keys of the transaction's changes."""
         return self._floor
 
     def first(self) -> Chunk | None:
@@ -186,7 +187,8 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def leave(self, chunk: Chunk, again: Sequence[str]) -> bool:
-        """Notes an emitted chunk and the keys to re-read. Returns True if the table is finished."""
+        """Records that a chunk was emitted, and the keys of rows to read again. Returns True if the table is
+        finished."""
         with self._changed:
             self._drop(chunk)
             job = self._jobs.get(chunk.table)
@@ -212,7 +214,8 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def trust(self, chunk: Chunk) -> None:
-        """Notes that the first chunk of a table is new enough, so further chunks may be read ahead."""
+        """Records that the first chunk of a table is new enough. Further chunks of the table may then be read in
+        advance."""
         with self._changed:
             job = self._jobs.get(chunk.table)
             if job is not None:
@@ -235,7 +238,7 @@ class SnapshotThread:
         return tuple(made)
 
     def close(self) -> None:
-        """Ends the thread. Cancels a query in progress; if the server does not respond, cuts the connection."""
+        """Ends the thread. Cancels a query in progress; if the server does not respond, closes the connection."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
@@ -279,7 +282,8 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def _next(self) -> _Job | _Write | _Look | None:
-        """Waits for the next task: a chunk of a table, a write to the log, or a new floor. None after :meth:`close`."""
+        """Waits for the next task and returns it. A task is a chunk of a table, a write to the log, or a new floor.
+        Returns None after :meth:`close`."""
         with self._changed:
             while not self._is_closing:
                 if self._is_write_wanted:
@@ -379,8 +383,8 @@ class SnapshotThread:
         )
 
     def _locked(self, connection: Connection[Any], name: str) -> CatalogTable:
-        """Locks the table as a SELECT does, before the snapshot is taken, so that its columns cannot change. Returns
-        the table."""
+        """Locks the table as a SELECT does, so that the table's columns cannot change. This must happen before the
+        snapshot is taken. Returns the table."""
         schema, plain = named(name)
         try:
             connection.execute(f"LOCK TABLE ONLY {quoted(schema)}.{quoted(plain)} IN ACCESS SHARE MODE".encode())
@@ -398,8 +402,8 @@ class SnapshotThread:
         return table
 
     def _bounds(self, table: CatalogTable, next_key: str | None, again: tuple[str, ...]) -> tuple[str, bool]:
-        """The WHERE clause of a chunk's query, and whether the query has a LIMIT. Keys are written as untyped literals,
-        so that they get the type and the collation of their columns."""
+        """Returns the WHERE clause of a chunk's query, and whether the query has a LIMIT. Keys are written as untyped
+        literals, so that they get the type and the collation of their columns."""
         left = f"({', '.join(map(quoted, table.key))})"
         if again:
             return f" WHERE {left} IN ({', '.join(_key_literal(table, key) for key in again)})", False
@@ -410,10 +414,10 @@ class SnapshotThread:
     def _wait_for_writers(self, connection: Connection[Any], name: str) -> None:
         """Waits for the end of the transactions that are currently writing to the table.
 
-        The stream lacks the changes that these transactions made before the table was published; a snapshot that was
-        taken before the transactions ended would lack these changes too. A transaction that waits for a synchronous
-        standby counts too: its commit is already in the log, where an earlier reader may have read it, but is not
-        visible in any snapshot yet.
+        The stream lacks the changes that these transactions made before the table was published. A snapshot that was
+        taken before the transactions ended would lack these changes too. The function also waits for each transaction
+        that waits for a synchronous standby. The commit of such a transaction is already in the log, where an earlier
+        reader may have read it, but no snapshot sees the transaction yet.
         """
         schema, plain = named(name)
         table = f"{quoted(schema)}.{quoted(plain)}"
@@ -434,8 +438,9 @@ class SnapshotThread:
             self._look(connection)
 
     def _position_now(self, connection: Connection[Any]) -> int:
-        """A position after all changes that the last snapshot sees: the end of the last log record. (The insert
-        position may be after a page header. The stream does not reach such a position before the next record.)"""
+        """Returns the end of the last log record. This position is after all changes that the last snapshot sees. (The
+        insert position may be after a page header. The stream does not reach such a position before the next
+        record.)"""
         connection.execute(b"SELECT txid_current()")
         row = connection.execute(b"SELECT pg_catalog.pg_current_wal_flush_lsn()::text").fetchone()
         if row is None:
@@ -456,8 +461,8 @@ def _key_literal(table: CatalogTable, key: str, *, is_ordered: bool = False) -> 
 
 
 def _copied(connection: Connection[Any], query: str) -> bytes:
-    """The lines that a COPY command returns. Calls libpq directly, because psycopg's rows and copies take three times
-    as long."""
+    """The lines that a COPY command returns. This function calls libpq directly, because the methods of psycopg take
+    three times as long."""
     server = connection.pgconn
     result = server.exec_(f"COPY ({query}) TO STDOUT".encode())
     if result.status != psycopg.pq.ExecStatus.COPY_OUT:

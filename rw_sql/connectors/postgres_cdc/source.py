@@ -77,7 +77,8 @@ class PostgresCdcConnector(ChangeBase):
         """The database as one split, from the slot's acknowledged position (0 if there is no slot) to the end of the
         server's log.
 
-        If the slot is lost, the beginning of the split equals its end. A slot of another program is an error.
+        If the slot is lost, the beginning of the split equals the end of the split. If another program has created the
+        slot, the result contains an error.
         """
         try:
             facts = read_facts(options, timeout)
@@ -108,8 +109,8 @@ class PostgresCdcConnector(ChangeBase):
         return lsn_text(position)
 
     def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
-        """The reason why the slot is missing: a promoted, restored or re-created server does not have the slots of the
-        old server."""
+        """Returns the reason why the slot is missing: a promoted, restored or re-created server does not have the slots
+        of the old server."""
         why = other_server(before.cluster, now.cluster) or (
             "the database was dropped and created again" if before.incarnation != now.incarnation else "it is the same"
         )

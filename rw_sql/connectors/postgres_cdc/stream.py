@@ -1,5 +1,5 @@
-"""Runs START_REPLICATION in a thread: puts whole transactions into a bounded queue, and sends status messages to the
-server.
+"""Runs START_REPLICATION in a thread. The thread puts whole transactions into a bounded queue, and sends status
+messages to the server.
 
 The server may discard the log up to the acknowledged position. A status therefore never contains a higher position than
 the position passed to :meth:`Stream.acknowledge`, even if the thread has received later transactions.
@@ -66,7 +66,7 @@ the end of the server's log, and the time."""
 
 
 class Stream:
-    """One connection that reads a slot in a thread. The errors of the thread are raised by :meth:`get`."""
+    """One connection that reads a slot in a thread. :meth:`get` raises the errors of the thread."""
 
     def __init__(self, options: Mapping[str, str], slot: str, publication: str, timeout: float) -> None:
         self._options = options
@@ -151,7 +151,8 @@ class Stream:
             self._wake()
 
     def close(self) -> None:
-        """Ends the thread and the connection, and removes the files of transactions that were not taken."""
+        """Ends the thread and the connection, and removes the files of transactions that no call of :meth:`get` has
+        returned."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()

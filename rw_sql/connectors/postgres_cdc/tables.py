@@ -1,5 +1,5 @@
-"""Reads the definitions of tables from the server's catalog: columns, primary key, replica identity, and membership in
-a publication."""
+"""Reads the definitions of tables from the server's catalog. A definition includes the columns, the primary key, the
+replica identity, and the membership in a publication."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ PLAIN, PARTITIONED = "r", "p"
 class CatalogTable:
     """A table or view in the catalog.
 
-    ``identity`` is the replica identity: d (default), n (nothing), f (full) or i (index); ``identity_columns`` are
-    the columns of that index. ``membership`` identifies the publication and the table's entry in it; None if the
-    publication does not exist. ``is_published``: the publication contains the table. ``key_order`` are the collations
-    of the key's columns. ``is_key_deferrable``: the primary key is DEFERRABLE, so PostgreSQL does not use it as the
-    replica identity.
+    ``identity`` is the replica identity: d (default), n (nothing), f (full) or i (index). ``identity_columns`` are the
+    columns of the index that is the replica identity. ``membership`` identifies the publication and the table's entry
+    in the publication; None if the publication does not exist. ``is_published`` is true if the publication contains the
+    table. ``key_order`` are the collations of the key's columns. ``is_key_deferrable`` is true if the primary key is
+    DEFERRABLE, so that PostgreSQL does not use it as the replica identity.
     """
 
     schema: str
@@ -107,8 +107,8 @@ class CatalogTable:
 
     @property
     def quoted(self) -> str:
-        """The table's name as a FROM clause contains it. ONLY precedes the name unless the table is partitioned,
-        because the stream contains no changes to child tables."""
+        """The table's name in the form that a FROM clause needs. ONLY precedes the name unless the table is
+        partitioned, because the stream contains no changes to child tables."""
         return ("" if self.kind == PARTITIONED else "ONLY ") + f"{quoted(self.schema)}.{quoted(self.name)}"
 
     @property
@@ -190,7 +190,7 @@ def adding_statement(table: CatalogTable, publication: str) -> str:
 
 
 def adding_hint(connection: Connection[Any], table: CatalogTable, publication: str) -> str:
-    """The text to type on the server to add a table to a publication."""
+    """The text that a user must type on the server to add a table to a publication."""
     lock = adding_lock(table, connection.info.server_version)
     statement = adding_statement(table, publication)
     return statement if lock is None else f"BEGIN; {lock}; {statement}; COMMIT"
@@ -265,8 +265,8 @@ _CONSTANT = (r"^'((?:[^']|'')*)'(?:::[\w \"\[\]().,]+)?$", r"^(-?[0-9.]+)$", r"^
 
 
 def constant_default(expression: str | None) -> str | None:
-    """The text of a default if the default is a constant; None for functions and expressions, which only the server can
-    evaluate."""
+    """The text of a default if the default is a constant; None if the default is a function or an expression, because
+    only the server can evaluate these."""
     import re
 
     if expression is None:

@@ -1,9 +1,9 @@
 r"""Converts PostgreSQL's text of values that Spark cannot cast: arrays become JSON arrays, and amounts of money become
 plain numbers.
 
-Numbers and booleans in an array become bare JSON values, except NaN and infinities; every other element becomes a
-JSON string with PostgreSQL's text (``bytea``: ``\x…``). See PostgreSQL's documentation, "Array Input and Output
-Syntax".
+Numbers and booleans in an array become bare JSON values, except NaN and infinities; every other element becomes a JSON
+string with PostgreSQL's text of the element (for ``bytea``: ``\x…``). See PostgreSQL's documentation, "Array Input and
+Output Syntax".
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def bare_element(text: str) -> str:
 
 
 def boolean_element(text: str) -> str:
-    """``t`` and ``f`` as JSON booleans."""
+    """Returns ``t`` and ``f`` as JSON booleans."""
     return _BOOLEANS[text]
 
 
@@ -100,8 +100,8 @@ def text_element(text: str) -> str:
 def money_converter(sample: str) -> Callable[[str], str]:
     """Returns a function that converts the text of a MONEY value to a number.
 
-    ``sample`` is the server's text for 1234567.89, which depends on ``lc_monetary`` and shows the number of
-    fractional digits.
+    ``sample`` is the server's text for the amount 1234567.89. This text depends on ``lc_monetary`` and shows the number
+    of fractional digits.
     """
     fraction = max(0, sum(letter.isdigit() for letter in sample) - 7)
 

@@ -1,4 +1,5 @@
-"""Converts many rows of text cells to JSON text at once with NumPy. A loop over cells would take ten times as long.
+"""Converts many rows of text cells to JSON text at once with NumPy. A Python loop over the cells would take ten times
+as long.
 
 A cell is a range of bytes in a buffer. The rows of pgoutput (documentation, "Logical Replication Message Formats") and
 the lines of ``COPY … TO STDOUT`` are both converted to :class:`Cells`.
@@ -32,15 +33,15 @@ fit into the processor's cache."""
 
 
 class BrokenTupleError(ValueError):
-    """The bytes do not have the format of rows."""
+    """Raised if the bytes do not have the format of rows."""
 
 
 @dataclass(slots=True)
 class Cells:
     """The cells of rows with the same columns. Each cell is a part of ``buffer``. In ``kinds``, ``starts`` and
-    ``lengths``, the first index is the column and the second the row.
+    ``lengths``, the first index is the column and the second index is the row.
 
-    ``is_escaped``: backslashes in the buffer already form escapes that are valid in JSON.
+    ``is_escaped`` is true if backslashes in the buffer already form escapes that are valid in JSON.
     """
 
     buffer: Bytes
@@ -82,7 +83,7 @@ class Cells:
 
 
 def walk(buffer: Bytes, positions: Numbers, columns: int) -> tuple[Cells, Numbers]:
-    """Parses the rows (TupleData) at these positions; also returns the positions after the rows.
+    """Parses the rows (TupleData) at these positions. Also returns the positions after the rows.
 
     Raises BrokenTupleError.
     """
@@ -169,7 +170,7 @@ def unescaped(value: bytes) -> bytes:
 
 
 def _escape_table(*, with_backslash: bool) -> tuple[Bytes, list[bytes]]:
-    """The length of each byte's escaped form in JSON, and the escaped forms."""
+    """Returns the length of each byte's escaped form in JSON, and the escaped forms."""
     texts = [bytes([byte]) for byte in range(256)]
     for byte in [*range(32), 34, *([92] if with_backslash else [])]:
         texts[byte] = json.dumps(chr(byte))[1:-1].encode()
@@ -180,7 +181,8 @@ _TABLES = {False: _escape_table(with_backslash=True), True: _escape_table(with_b
 
 
 def _escape(cells: Cells) -> Cells:
-    """The cells with the escapes that JSON requires. If escapes are needed, the result uses a new, longer buffer."""
+    """Returns the cells with the escapes that JSON requires. If escapes are needed, the result uses a new, longer
+    buffer."""
     sizes, texts = _TABLES[cells.is_escaped]
     buffer = cells.buffer
     special = sizes[buffer] > 1
@@ -226,9 +228,11 @@ def _ranges(starts: Numbers, lengths: Numbers) -> Numbers:
 
 
 def converted(cells: Cells, converters: Mapping[int, Callable[[str], str]]) -> Cells:
-    """The cells with some columns converted by functions (column → function).
+    """Returns the cells. The values of some columns are converted by functions, which are given as a map (column →
+    function).
 
-    If a function raises ValueError, the error gets the attribute ``cell`` with (column, row), and is raised again.
+    If a function raises ValueError, this error gets the attribute ``cell`` with the pair (column, row), and is raised
+    again.
     """
     if not converters or not len(cells):
         return cells
@@ -256,8 +260,8 @@ def converted(cells: Cells, converters: Mapping[int, Callable[[str], str]]) -> C
 
 
 def json_rows(cells: Cells, names: Sequence[str]) -> pa.Array:
-    """A JSON object per row: column name → text or null, without unchanged columns. Raises BrokenTupleError if a value
-    is not UTF-8; the ``row`` attribute of the error is the first such row."""
+    """Returns one JSON object per row, which maps column names to text or null and omits unchanged columns. Raises
+    BrokenTupleError if a value is not UTF-8. The ``row`` attribute of this error is the first row with such a value."""
     count = len(cells)
     if not count:
         return pa.array([], pa.string())
@@ -277,9 +281,9 @@ def json_rows(cells: Cells, names: Sequence[str]) -> pa.Array:
 class _Literals:
     """The JSON text between the values of two columns, such as ``","b":"``.
 
-    The text before a column depends on the column and on a *form*: 3 × (1 if the previous value has a quote to close)
-    + (0 if the column has a value, 1 for NULL, 2 for an unchanged value). ``starts`` and ``sizes`` are indexed by
-    [column, form]; one column after the last stands for the end of the row.
+    The text before a column depends on the column and on a number, the *form*. The form is 3 × (1 if the previous value
+    has a quote to close, otherwise 0) + (0 if the column has a value, 1 for NULL, 2 for an unchanged value). ``starts``
+    and ``sizes`` are indexed by [column, form]. An additional column after the last column denotes the end of the row.
     """
 
     data: Bytes
@@ -322,7 +326,7 @@ _MOST_BYTES = (1 << 31) - 1
 
 
 def _json_block(cells: Cells, literals: _Literals) -> tuple[Bytes, Numbers]:
-    """The JSON text of the rows as bytes, and the end of each row."""
+    """Returns the JSON text of the rows as bytes, and the end of each row in these bytes."""
     count, columns = len(cells), int(cells.kinds.shape[0])
     first, end = int(cells.starts.min()), int((cells.starts + cells.lengths).max())
     part = Cells(cells.buffer[first:end], cells.kinds, cells.starts - first, cells.lengths, cells.is_escaped)

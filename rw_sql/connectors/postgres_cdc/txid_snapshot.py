@@ -1,4 +1,4 @@
-"""PostgreSQL's snapshots, which determine the transactions whose changes a query sees."""
+"""Represents PostgreSQL's snapshots. A snapshot determines the transactions whose changes a query sees."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The result of ``txid_current_snapshot()``: determines which transactions are visible in a database snapshot."""
+    """The result of ``txid_current_snapshot()``. It determines which transactions are visible in a database
+    snapshot."""
 
     minimum: int
     maximum: int

@@ -1,5 +1,5 @@
-"""PostgreSQL's types: the corresponding rw_sql types, the compatible declared types, and the conversions of
-PostgreSQL's text.
+"""Describes PostgreSQL's types. For each type, the module has the corresponding rw_sql type, the compatible declared
+types, and the conversion of PostgreSQL's text.
 
 Every type has a text form, so a column of any type can be declared CHARACTER VARYING.
 """
@@ -98,8 +98,8 @@ _WIDEST_DECIMAL = 38
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresType:
-    """A type with domains resolved: ``name`` is the name of the underlying type, ``element`` the type of an array's
-    elements.
+    """A type. A domain is replaced by its base type. ``name`` is the name of the type, and ``element`` is the type of
+    an array's elements.
 
     ``modifier`` is the modifier of a domain's base type (``atttypmod``); -1 if the base type has no modifier.
     """
@@ -114,7 +114,7 @@ class PostgresType:
         """The canonical type that a column of this type and modifier (``atttypmod``) gets from the column list
         ``(*)``."""
         if self.element is not None:
-            # An element that is an array itself, by a domain, stays PostgreSQL's text.
+            # If the element's type is a domain over an array, the element keeps the text form of PostgreSQL.
             return (_VARYING if self.element.element is not None else self.element.canonical(modifier)) + "[]"
         if self.name == "numeric":
             return _numeric(self.modifier if modifier < 0 else modifier)
@@ -124,7 +124,7 @@ class PostgresType:
 
     def converter(self, money_sample: str) -> Callable[[str], str] | None:
         """The function that converts PostgreSQL's text to the text in the records' ``row``; None if no conversion is
-        needed. ``money_sample`` is as in :func:`money_converter`."""
+        needed. ``money_sample`` is the ``sample`` of :func:`money_converter`."""
         if self.element is None:
             return money_converter(money_sample) if self.family == MONEY else None
         element: Callable[[str], str]
@@ -159,7 +159,7 @@ class PostgresType:
 
 
 def _numeric(modifier: int) -> str:
-    """NUMERIC with a column's precision and scale, if Spark supports that many digits."""
+    """Returns NUMERIC with a column's precision and scale, if Spark supports that many digits."""
     if modifier < 4:
         return "NUMERIC"
     precision = ((modifier - 4) >> 16) & 0xFFFF

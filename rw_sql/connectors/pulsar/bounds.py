@@ -27,7 +27,7 @@ _KEPT = 10_000
 
 
 class _Tails:
-    """The last messages of partitions, as far as this process has read them. Thread-safe."""
+    """The last messages of partitions that this process has read. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -59,8 +59,8 @@ def bounds(address: Address, splits: Iterable[str]) -> dict[str, UpstreamSplit]:
 
 
 def _bounds_or_fail(address: Address, failed: list[Exception], split: str) -> UpstreamSplit:
-    """The bounds of a partition. After a failure, which is added to ``failed``, no further partition is
-    requested."""
+    """The bounds of a partition. If ``failed`` contains an earlier failure, raises this failure and makes no request.
+    Adds a new failure to ``failed``."""
     if failed:
         raise failed[0]
     try:

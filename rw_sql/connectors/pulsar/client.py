@@ -53,19 +53,19 @@ Address = tuple[tuple[str, str], ...]
 
 
 class PulsarError(Exception):
-    """The brokers do not respond, or they refuse a request. The message contains no secret."""
+    """Raised if the brokers do not respond or refuse a request. The error's message contains no secret."""
 
 
 class TopicMissingError(PulsarError):
-    """The topic, or its namespace, does not exist."""
+    """Raised if the topic, or the topic's namespace, does not exist."""
 
 
 class BusyError(PulsarError):
-    """A topic cannot be used now, because the topic is being unloaded or moves to another broker."""
+    """Raised if a topic cannot be used at present, because the topic is being unloaded or moves to another broker."""
 
 
 class NothingError(PulsarError):
-    """No message arrived within the time limit."""
+    """Raised if no message arrives within the time limit."""
 
 
 def address_of(options: Mapping[str, str]) -> Address:
@@ -156,7 +156,7 @@ def hosts_of(url: str) -> list[tuple[str, int]]:
 
 
 def _unreachable(url: str) -> str | None:
-    """The reason why no connection to any of the hosts is possible; None if a connection is possible."""
+    """The reason why no connection to any of the hosts is possible; None if a connection to a host is possible."""
     reason = None
     for host, port in hosts_of(url):
         try:
@@ -172,7 +172,8 @@ def _unreachable(url: str) -> str | None:
 
 @repeated
 def partitions_of(address: Address, topic: str) -> tuple[str, ...]:
-    """The full names of a topic's partitions, or the full name of a topic without partitions. Raises PulsarError."""
+    """Returns the full names of a topic's partitions. For a topic without partitions, returns the full name of the
+    topic. Raises PulsarError."""
     with told(address):
         return tuple(sorted(str(name) for name in CLIENTS.of(address).get_topic_partitions(topic)))
 
@@ -188,7 +189,8 @@ def reader_at(address: Address, topic: str, start: Any, *, queue: int, is_compac
 
 
 def open_reader(address: Address, topic: str, start: Any, *, queue: int, is_compacted: bool = False) -> Any:
-    """Like :func:`reader_at`, without a context manager: the caller closes the reader with :func:`close`."""
+    """Does the same as :func:`reader_at`, but returns no context manager. The caller must close the reader with
+    :func:`close`."""
     with told(address):
         return CLIENTS.of(address).create_reader(
             topic,
@@ -201,13 +203,14 @@ def open_reader(address: Address, topic: str, start: Any, *, queue: int, is_comp
 
 
 def close(opened: Any) -> None:
-    """Closes a reader or a consumer. Raises nothing."""
+    """Closes a reader or a consumer. Raises no error."""
     with suppress(Exception):
         opened.close()
 
 
 def fetched_message(address: Address, reader: Any) -> Any:
-    """The next message of a reader if the client has it or receives it at once; otherwise None. Raises PulsarError."""
+    """The next message of a reader, if the client already has this message or receives it at once; otherwise None.
+    Raises PulsarError."""
     import pulsar
 
     # Uses no context manager, because this function is called for each message, so the cost of a context manager would
@@ -221,13 +224,13 @@ def fetched_message(address: Address, reader: Any) -> Any:
 
 
 def next_message(address: Address, reader: Any, seconds: float) -> Any:
-    """The next message of a reader; None if the broker reports that the topic has no further message. Slower than
-    :func:`fetched_message`.
+    """The next message of a reader; None if the broker reports that the topic has no further message. This function is
+    slower than :func:`fetched_message`.
 
     Raises NothingError if the broker reports a further message but does not send it in time. The last entries are then
-    parts of an incomplete message, or were removed. The time limit is ``seconds``, or a longer time if the broker's
-    report took long. This longer time is MESSAGE_FACTOR times the duration of the report, but at most MESSAGE_SECONDS.
-    Raises PulsarError for other errors.
+    parts of an incomplete message, or were removed. The time limit is ``seconds``. If the broker's report took long,
+    the time limit is longer: MESSAGE_FACTOR times the duration of the report, but at most MESSAGE_SECONDS. Raises
+    PulsarError for other errors.
     """
     import pulsar
 

@@ -1,7 +1,9 @@
-"""Message ids as offsets: whole numbers of up to 48 digits in the order of the ids.
+"""Represents message ids as offsets. An offset is a whole number of up to 48 digits, and offsets have the same order as
+the ids.
 
-From left to right, the digits are: the ledger, 19 digits for the entry, and 10 for the place in the entry's batch. A
-message that was sent alone has the place 0. The position N denotes the first message whose offset is at least N.
+From left to right, the digits are the ledger, 19 digits for the entry, and 10 digits for the message's place in the
+entry's batch. If a message was sent alone, its place is 0. The position N denotes the first message whose offset is at
+least N.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ def place_of(offset: int) -> int:
 
 
 def is_offset(number: int) -> bool:
-    """True if ``number`` contains a ledger and an entry that a broker can have: 64-bit integers that are not
-    negative."""
+    """True if the ledger and the entry in ``number`` are valid for a broker, which means that both are non-negative
+    64-bit integers."""
     entry = entry_of(number)
     return entry.ledger < _MOST and entry.entry < _MOST
 

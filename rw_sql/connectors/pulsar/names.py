@@ -1,4 +1,4 @@
-"""Names of topics and partitions. A split has the name of its partition, without the default prefix
+"""Converts names of topics and partitions. A split has the name of its partition, without the default prefix
 ``persistent://public/default/``.
 """
 

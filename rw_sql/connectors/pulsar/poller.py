@@ -1,7 +1,7 @@
 """Finds the next ranges of a run by reading their messages, because a broker does not list message ids.
 
 This process keeps the messages until the batch with the range of these messages reads them. If the process has dropped
-the messages before this batch, the batch reads them from the broker again.
+the messages before the batch reads them, the batch reads the messages from the broker again.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Poller:
         return tuple(found)
 
     def close(self) -> None:
-        """Closes all readers. Raises nothing."""
+        """Closes all readers. Raises no error."""
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()

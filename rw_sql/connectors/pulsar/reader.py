@@ -59,8 +59,8 @@ _PARTS = re.compile(r"\((\d+),(\d+),-?\d+,-?\d+\);\(")
 
 
 class RangeLostError(PulsarError):
-    """Messages of the range were removed before they were read, or the topic was re-created. ``split`` is the
-    partition. If ``is_certain`` is false, the broker may also have sent its messages too late."""
+    """Raised if messages of the range were removed before they were read, or if the topic was re-created. ``split`` is
+    the partition. If ``is_certain`` is false, the reason may also be that the broker sent its messages too late."""
 
     def __init__(self, message: str, split: str, *, is_certain: bool = False) -> None:
         super().__init__(message)
@@ -97,7 +97,8 @@ class PartitionReader:
         self._before: int | None = None
 
     def page(self, position: int, most: int) -> list[RawMessage]:
-        """The next messages, at most ``most``, from ``position`` on; empty if the partition has no new message.
+        """Returns at most ``most`` messages from ``position`` on. The result is empty if the partition has no new
+        message.
 
         Raises RangeLostError if a message after the position no longer exists, and PulsarError if the broker does not
         respond.
@@ -119,7 +120,7 @@ class PartitionReader:
         return found
 
     def close(self) -> None:
-        """Closes the reader at the broker. Raises nothing."""
+        """Closes the reader at the broker. Raises no error."""
         if self._reader is not None:
             close(self._reader)
         self._reader = self._at = self._before = None
@@ -131,8 +132,8 @@ class PartitionReader:
     def _first_page(self, position: int, most: int) -> list[RawMessage]:
         """Opens a reader and returns its first page. A reader that begins between the parts of a message would omit
         that message. The reader therefore begins a few entries before the position. If entries are missing, another
-        reader begins earlier. Raises RangeLostError if there is no message before the position, as in a topic that was
-        created again."""
+        reader begins earlier. Raises RangeLostError if there is no message before the position. This is the case in a
+        topic that was created again."""
         for entries in _LOOK_BACK:
             self._open(position, entries)
             found = self._page(position, most)
@@ -204,7 +205,8 @@ def _has_gap(position: int, found: Sequence[RawMessage]) -> bool:
 def raw_message(message: Any) -> RawMessage:
     """Converts a message of pulsar-client.
 
-    Brokers forward keys and properties of any bytes, but pulsar-client has no method that returns these bytes.
+    Brokers forward keys and properties that may consist of any bytes, but pulsar-client has no method that returns
+    these bytes.
     """
     id_ = message.message_id()
     entry, place = EntryId(id_.ledger_id(), id_.entry_id()), id_.batch_index()
@@ -258,8 +260,8 @@ def require_whole(address: Address, split: str, position: int) -> None:
 
 
 def fetched_key(address: Address, split: str, *, is_compacted: bool) -> Hashable:
-    """The key of a partition's messages in ``FETCHED``. Without its superseded messages, a compacted topic has other
-    messages in the same range."""
+    """The key of a partition's messages in ``FETCHED``. The same range of a compacted topic may have other messages,
+    because superseded messages may be omitted."""
     return address, split, is_compacted
 
 

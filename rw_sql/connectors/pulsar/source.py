@@ -1,5 +1,5 @@
-"""The Pulsar connector. A split is a partition. A position is the message id of the next message, or follows the
-message id of the last message that was read."""
+"""The Pulsar connector. A split is a partition. A position is the message id of the next message, or the id directly
+after the message id of the last message that was read."""
 
 from __future__ import annotations
 
@@ -143,7 +143,8 @@ class PulsarConnector(RangedConnector):
     def range_feed(
         self, options: Mapping[str, str], positions: Mapping[str, SplitState], *, max_records: int | None
     ) -> RangeFeed:
-        """The ranges of offsets that a run reads. The feed finds these ranges by reading messages. Raises OSError."""
+        """Returns a feed of the ranges of offsets that a run reads. The feed finds these ranges by reading messages.
+        Raises OSError."""
         from rw_sql.connectors.pulsar.poller import PulsarFeed
 
         return PulsarFeed(
@@ -156,8 +157,8 @@ class PulsarConnector(RangedConnector):
         )
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The next range of each partition, read with a new poller. A run does not call this method: it keeps its
-        poller and uses :meth:`range_feed`."""
+        """The next range of each partition, read with a new poller. A run does not call this method, because a run
+        keeps its own poller and uses :meth:`range_feed`."""
         from rw_sql.connectors.pulsar.poller import Poller
 
         poller = Poller(max_records=MOST_RECORDS, is_compacted=_is_compacted(options))
@@ -187,8 +188,8 @@ class PulsarConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """For each partition, the offset of the first message that was published at or after ``milliseconds``; the
-        partition's end if there is no such message.
+        """Returns, for each partition, the offset of the first message that was published at or after ``milliseconds``.
+        If a partition has no such message, returns the partition's end.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if the topic does not exist.
         """
@@ -212,8 +213,8 @@ class PulsarConnector(RangedConnector):
         return dict.fromkeys(self.named_topics(options), _UNKNOWN)
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """The publish time of the next message of each partition; partitions are absent if the broker does not respond
-        quickly."""
+        """Returns the publish time of the next message of each partition. A partition is absent from the result if the
+        broker does not respond quickly."""
         address = pulsar_client.address_of(options)
         deadline = time.monotonic() + _TIMES_SECONDS
         found: dict[str, int] = {}
@@ -247,7 +248,8 @@ class PulsarConnector(RangedConnector):
         return (topic_of(short_name(options.get("topic", ""))),)
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """The partition's name; a number alone names the partition with that number. Raises SqlError UNKNOWN_SPLIT."""
+        """Returns the partition's name. A number alone denotes the partition with that number. Raises SqlError
+        UNKNOWN_SPLIT."""
         text, topic = written.strip(), short_name(options.get("topic", ""))
         if text.isascii() and text.isdecimal() and len(text) < 10:
             return f"{topic}-partition-{int(text)}"

@@ -1,4 +1,5 @@
-"""Durable subscriptions: the broker keeps the messages that a source has not committed.
+"""Manages durable subscriptions. Because of a subscription, the broker keeps the messages that a source has not
+committed.
 
 Without a subscription, a broker whose retention is 0 removes a ledger as soon as the broker begins the next ledger. The
 source acknowledges all entries before the entry of the last committed message. The broker therefore keeps this message.
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Subscriptions:
-    """The subscriptions of one run, one per partition. One thread at a time uses them."""
+    """The subscriptions of one run, one per partition. One thread at a time uses these subscriptions."""
 
     def __init__(self, address: Address, name: str) -> None:
         self._address, self._name = address, name
@@ -48,8 +49,8 @@ class Subscriptions:
             self._consumers[split].seek(to)
 
     def acknowledge(self, ends: Mapping[str, int]) -> None:
-        """Acknowledges committed messages. Raises nothing, because the next acknowledgement or the next run repeats the
-        request."""
+        """Acknowledges committed messages. Raises no error, because the next acknowledgement or the next run repeats
+        the request."""
         import pulsar
 
         for split, end in ends.items():
@@ -62,7 +63,7 @@ class Subscriptions:
                     continue
 
     def close(self) -> None:
-        """Ends the connections. The broker keeps the subscriptions. Raises nothing."""
+        """Ends the connections. The broker keeps the subscriptions. Raises no error."""
         for consumer in self._consumers.values():
             close(consumer)
         self._consumers.clear()
@@ -70,7 +71,7 @@ class Subscriptions:
 
 def _held(position: int) -> EntryId:
     """The oldest entry that the subscription keeps at a position: the entry of the message before the position. If the
-    position is the beginning of an entry, that message is unknown, and the entry itself is the oldest."""
+    position is the beginning of an entry, that message is unknown, and the result is the entry at the position."""
     return entry_of(position - 1) if place_of(position) else entry_of(position)
 
 

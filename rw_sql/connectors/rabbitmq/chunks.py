@@ -1,4 +1,4 @@
-"""Chunks: the units in which a stream stores and delivers its messages.
+"""Decodes chunks, which are the units in which a stream stores and delivers its messages.
 
 A chunk has a header with its first offset, its number of messages, the time when the stream's leader wrote it, and the
 leader's epoch. The entries of a chunk are single messages, or batches of messages that a producer may have compressed.
@@ -44,8 +44,8 @@ class Chunk:
     data: memoryview
 
     def messages(self) -> Iterator[memoryview]:
-        """The messages in the order of their offsets. The number of messages is the number of the chunk's offsets.
-        Raises RabbitError for a broken chunk."""
+        """The messages in the order of their offsets. The chunk has as many messages as offsets. Raises RabbitError for
+        a broken chunk."""
         data, at = self.data, 0
         unpack = _SIZE.unpack_from
         for _ in range(self.entries):
@@ -112,8 +112,8 @@ def _uncompressed(data: memoryview, codec: int, plain: int) -> bytes | memoryvie
 def _unframed_snappy(data: memoryview) -> bytes:
     """Decompresses data in Snappy's framing format, in which clients write batches.
 
-    Source: framing_format.txt of Snappy. A piece consists of a type (one byte), a size (three bytes), a checksum (four
-    bytes), and the data.
+    See Snappy's ``framing_format.txt``. A piece of the data consists of a type (one byte), a size (three bytes), a
+    checksum (four bytes), and the data.
     """
     import pyarrow as pa
 

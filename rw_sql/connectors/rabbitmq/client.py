@@ -48,11 +48,11 @@ Address = tuple[tuple[str, str], ...]
 
 
 class RabbitError(Exception):
-    """The servers do not respond, or they refuse a request. The message contains no secret."""
+    """Raised if the servers do not respond or refuse a request. The error's message contains no secret."""
 
 
 class StreamMissingError(RabbitError):
-    """The virtual host has no such stream."""
+    """Raised if the virtual host has no such stream."""
 
 
 class RefusedError(RabbitError):
@@ -60,11 +60,12 @@ class RefusedError(RabbitError):
 
 
 class UnavailableError(RabbitError):
-    """The servers cannot serve the stream now, for example because they have not elected a leader after a start."""
+    """Raised if the servers cannot serve the stream at present, for example because they have not elected a leader
+    after a start."""
 
 
 class _ElsewhereError(Exception):
-    """The leader of the stream is another server."""
+    """Raised if the leader of the stream is another server."""
 
     def __init__(self, node: Node) -> None:
         super().__init__()
@@ -77,7 +78,7 @@ def address_of(options: Mapping[str, str]) -> Address:
 
 
 def servers_of(url: str) -> tuple[tuple[str, str, int], ...]:
-    """Scheme, host and port of each server in ``url``. Raises ValueError."""
+    """Returns the scheme, host and port of each server in ``url``. Raises ValueError."""
     found = []
     for part in url.split(","):
         scheme, mark, rest = part.strip().rpartition("://")
@@ -198,7 +199,8 @@ class RabbitClient:
     # The protocol.
 
     def _receive(self) -> tuple[int, Fields]:
-        """The command and the fields of the next frame that this method does not handle itself."""
+        """Receives frames. Returns the command and the fields of the next frame that this method does not handle
+        itself."""
         while True:
             data = self._take(int.from_bytes(self._head(), "big"))
             command = int.from_bytes(data[:2], "big")

@@ -1,10 +1,10 @@
-"""The frames of RabbitMQ's stream protocol that a reader needs.
+"""Encodes and decodes those frames of RabbitMQ's stream protocol that a reader needs.
 
-A frame is a length, a command, a version, a correlation id for requests and responses, and the command's fields. All
-numbers are big-endian. A string begins with its length, which is a number of two bytes. A list or map begins with its
-length, which is a number of four bytes.
+A frame consists of a length, a command, a version, a correlation id (in requests and responses only), and the command's
+fields. All numbers are big-endian. A string begins with its length, which is a number of two bytes. A list or map
+begins with its length, which is a number of four bytes.
 
-Source: PROTOCOL.adoc of the plugin rabbitmq_stream.
+See PROTOCOL.adoc of the plugin rabbitmq_stream.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Command(IntEnum):
-    """The commands, with their numbers in the protocol."""
+    """The commands of the protocol, with their numbers."""
 
     DECLARE_PUBLISHER = 1
     PUBLISH = 2
@@ -156,8 +156,8 @@ def frame(command: int, body: bytes, correlation: int | None = None) -> bytes:
 def subscribe(subscription: int, stream: str, place: Place, credit: int, *, is_raw: bool) -> bytes:
     """The fields of a request to subscribe, after which the server may deliver ``credit`` chunks.
 
-    If ``is_raw`` is set, the server also delivers the chunks that the server writes for itself, so that the delivered
-    chunks leave no offset out.
+    If ``is_raw`` is set, the server also delivers the chunks that the server writes for itself, so that every offset is
+    in a delivered chunk.
     """
     asked = struct.pack(">B", subscription) + text(stream) + place.encoded() + struct.pack(">H", credit)
     return asked + mapping({"chunk_selector": "all"}) if is_raw else asked
@@ -189,7 +189,7 @@ def stream_nodes(found: Fields) -> dict[str, StreamNodes]:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request: its command and the bytes of its fields."""
+    """A request, with its command and the bytes of its fields."""
 
     command: Command
     body: bytes = b""
@@ -197,7 +197,7 @@ class Request:
 
 @dataclass(slots=True)
 class Reply:
-    """A response: its code (0 if the response has none), and its further fields."""
+    """A response, with its code and its further fields. The code is 0 if the response has no code."""
 
     code: int
     fields: Fields = field(default_factory=lambda: Fields(b""))

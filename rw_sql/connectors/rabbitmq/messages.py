@@ -1,8 +1,9 @@
 """Decodes messages. Clients encode a message in sections of AMQP 1.0.
 
-A message whose bytes are not such sections counts as content without properties, because the servers accept any bytes.
+The servers accept any bytes as a message. If the bytes are not such sections, the whole message counts as content
+without properties.
 
-Source: OASIS AMQP 1.0, part 1 (types) and part 3.2 (message format).
+See OASIS AMQP 1.0, part 1 (types) and part 3.2 (message format).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def content_of(message: memoryview) -> bytes:
 def parts_of(message: memoryview, *, with_headers: bool) -> tuple[bytes, bytes | None, Headers | None]:
     """The content, the message-id as bytes, and the application properties and annotations of a message.
 
-    Raises nothing, even if the bytes of the message are not valid.
+    Raises no error, even if the bytes of the message are not valid.
     """
     try:
         return _parts(message, with_headers=with_headers)
@@ -78,7 +79,8 @@ def _parts(message: memoryview, *, with_headers: bool) -> tuple[bytes, bytes | N
 
 
 def value_bytes(value: Any) -> bytes | None:
-    """A value as bytes: a string as UTF-8, other values as in JSON; None for a null."""
+    """Returns a value as bytes. A string is encoded in UTF-8, and other values are encoded as in JSON. Returns None for
+    a null."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -91,8 +93,8 @@ def _text(value: Any) -> str:
 
 
 def _section(data: memoryview, at: int) -> tuple[int, int]:
-    """Reads the number of the section at the offset ``at``; also returns the offset after its descriptor. Raises
-    ValueError."""
+    """Reads the number of the section at the offset ``at``. Also returns the offset after the section's descriptor.
+    Raises ValueError."""
     if data[at] != 0x00:
         raise ValueError("no descriptor")
     section, after = _value(data, at + 1)
@@ -139,13 +141,13 @@ def _within(data: memoryview, at: int) -> int:
 
 
 def _value(data: memoryview, at: int) -> tuple[Any, int]:
-    """Decodes the value at the offset ``at``; also returns the offset after the value. Raises ValueError, IndexError or
+    """Decodes the value at the offset ``at``. Also returns the offset after the value. Raises ValueError, IndexError or
     struct.error."""
     return _typed(data[at], data, at + 1)
 
 
 def _value_of(kind: type[_T], data: memoryview, at: int) -> tuple[_T, int]:
-    """Like :func:`_value`; also raises ValueError if the value has another type than ``kind``."""
+    """Does the same as :func:`_value`. Also raises ValueError if the value has another type than ``kind``."""
     value, after = _value(data, at)
     if not isinstance(value, kind):
         raise ValueError(f"a value of another type than {kind.__name__}")

@@ -1,5 +1,5 @@
-"""Names of splits. The split of a stream has the stream's name; the split of a partition has the names of its super
-stream and of the partition's stream.
+"""Converts names of splits. The name of a stream's split is the stream's name. The name of a partition's split consists
+of the name of the super stream and the name of the partition's stream.
 
 A partition is named ``super:partition``. In both names, ``%3A`` stands for a colon and ``%25`` for a percent sign, so
 that the name of a split always shows the super stream of the partition.
@@ -33,7 +33,8 @@ def stream_of(split: str) -> str:
 
 def part_of(split: str) -> str:
     """The part of the upstream to which a split belongs. For a partition of a super stream, this part is the super
-    stream. For any other stream, this part is the stream itself. The name is quoted as by :func:`split_of`."""
+    stream. For any other stream, this part is the stream itself. The name is quoted as in the result of
+    :func:`split_of`."""
     return split.partition(":")[0]
 
 

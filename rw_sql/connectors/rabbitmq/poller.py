@@ -24,7 +24,8 @@ chunk. Between two such requests, the poller only requests the chunks after the 
 
 @dataclass(slots=True)
 class Poller:
-    """Polls the streams of one run. One thread at a time uses a poller. See ``Stretches`` of ``range_stream``.
+    """Polls the streams of one run. One thread at a time uses a poller. Implements ``Stretches`` of the module
+    ``range_stream``.
 
     ``quiet`` are the positions at which streams had no more messages, each with the time at which the poller requests
     the stream's bounds again.

@@ -2,7 +2,7 @@
 
 A subscription begins with the chunk that contains the requested offset. If this chunk was removed, the server silently
 begins with a later chunk. The reader therefore also requests the chunks that the server writes for itself. With these
-chunks, the chunks of a stream leave no offset out. A gap between two chunks therefore shows that messages were removed.
+chunks, every offset of a stream is in a chunk. A gap between two chunks therefore shows that messages were removed.
 
 A server responds to the requests of a connection one after the other. Before the server responds to the request that
 follows a subscription, the server delivers the chunks that the subscription can get. If no chunk has arrived before
@@ -47,14 +47,15 @@ _EPOCH_BITS = 16
 
 
 class RangeLostError(RabbitError):
-    """Messages of the range were removed before they were read, or the stream was deleted and created again."""
+    """Raised if messages of the range were removed before they were read, or if the stream was deleted and created
+    again."""
 
 
 def term_of(chunk: Chunk) -> int:
-    """The term of a stream whose last chunk is ``chunk``: the time of the chunk, and the epoch of the leader that wrote
-    the chunk.
+    """Returns the term of a stream whose last chunk is ``chunk``. The term consists of the time of the chunk, and of
+    the epoch of the leader that wrote the chunk.
 
-    A stream that was deleted and created again has chunks of later times only. A log that has lost records continues
+    If a stream was deleted and created again, all its chunks have later times. If a log has lost records, it continues
     in a greater epoch.
     """
     return chunk.milliseconds << _EPOCH_BITS | min(chunk.epoch, (1 << _EPOCH_BITS) - 1)
@@ -66,7 +67,7 @@ def _is_after(chunk: Chunk, term: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamBounds:
-    """A stream at one moment: the offsets ``[start, end)`` that it has.
+    """The bounds of a stream at one moment: the stream has the offsets ``[start, end)``.
 
     ``term`` is the stream's term; None if the stream has no messages. ``birth`` is the time of the chunk at offset 0,
     which distinguishes the stream from an earlier stream of the same name; None if that chunk does not exist yet or has
@@ -121,7 +122,7 @@ def last_of(address: Address, stream: str, timeout: float) -> Chunk | None:
 
 
 def has_any_from(address: Address, stream: str, offset: int, timeout: float) -> bool:
-    """True if the stream has a chunk that contains ``offset`` or follows it. Raises StreamMissingError or
+    """True if the stream has a chunk that contains ``offset`` or a later offset. Raises StreamMissingError or
     RabbitError."""
     place = (frames.at_offset(offset), False)
     return at_leader(address, stream, timeout, lambda client: _peek(client, stream, place)[0]) is not None
@@ -195,8 +196,8 @@ def partitions_of(client: RabbitClient, name: str) -> tuple[str, ...]:
 
 
 def _peek(client: RabbitClient, stream: str, *places: tuple[Place, bool]) -> list[Chunk | None]:
-    """For each pair of a place and ``is_raw`` (see :func:`frames.subscribe`), the first chunk that a subscription at
-    the place gets; None if there is no chunk."""
+    """Takes pairs of a place and ``is_raw`` (see :func:`frames.subscribe`). Returns, for each pair, the first chunk
+    that a subscription at the place gets; None if there is no chunk."""
     requests = []
     for number, (place, is_raw) in enumerate(places):
         asked = frames.subscribe(number, stream, place, 1, is_raw=is_raw)

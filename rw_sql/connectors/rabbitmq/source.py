@@ -1,4 +1,4 @@
-"""The RabbitMQ connector. A split is a stream, or a partition of a super stream; a position is the offset of the next
+"""The RabbitMQ connector. A split is a stream, or a partition of a super stream. A position is the offset of the next
 message."""
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class RabbitConnector(RangedConnector):
     def range_feed(
         self, options: Mapping[str, str], positions: Mapping[str, SplitState], *, max_records: int | None
     ) -> RangeFeed:
-        """The unread ranges from these positions, distributed over the batches of a run."""
+        """Returns a feed of the unread ranges from these positions, distributed over the batches of a run."""
         from rw_sql.connectors.rabbitmq.poller import Poller
         from rw_sql.connectors.support.records.range_stream import RangeFeed
 
@@ -179,7 +179,7 @@ class RabbitConnector(RangedConnector):
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
         """The time when the message at each stream's offset was stored.
 
-        Streams are absent if the server does not respond quickly.
+        A stream is absent from the result if the server does not respond quickly.
         """
         from rw_sql.connectors.rabbitmq import reader
 
@@ -200,7 +200,7 @@ class RabbitConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> GroupOffsets:
-        """For each stream, the offset that follows the offset stored under the consumer name ``group``.
+        """Returns, for each stream, the offset after the offset that is stored under the consumer name ``group``.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if a stream does not exist.
         """
@@ -298,7 +298,8 @@ class RabbitConnector(RangedConnector):
     ) -> DataFrame:
         """The messages of these ranges.
 
-        A small number of messages is read through Arrow in this process, a larger number in Spark's processes.
+        A small number of messages is read through Arrow in this process. A larger number of messages is read in Spark's
+        processes.
         """
         from rw_sql.connectors.support.records.record_columns import RECORDS
         from rw_sql.connectors.support.table_reader import read_parts
@@ -324,8 +325,8 @@ class RabbitWatch:
     options: Mapping[str, str]
 
     def incarnations(self, topics: Sequence[str]) -> Mapping[str, str | None]:
-        """For each existing stream, the time of its first message; None if that message no longer exists. Raises
-        OSError."""
+        """Returns, for each existing stream, the time of the stream's first message; None if that message no longer
+        exists. Raises OSError."""
         from rw_sql.connectors.rabbitmq import reader
 
         if _is_super(self.options):
@@ -342,7 +343,7 @@ class RabbitWatch:
         return found
 
     def close(self) -> None:
-        """Does nothing: the pool closes idle connections."""
+        """Does nothing, because the pool closes idle connections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,7 +383,8 @@ class RabbitPartReader:
 
 
 def _asked(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The result of requests to the servers. Raises SqlError UPSTREAM_MISSING or UPSTREAM_UNREACHABLE."""
+    """Makes requests to the servers and returns the result. Raises SqlError UPSTREAM_MISSING or
+    UPSTREAM_UNREACHABLE."""
     try:
         return ask()
     except rabbit_client.StreamMissingError as error:
@@ -405,7 +407,8 @@ def _names(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _splits(options: Mapping[str, str], timeout: float) -> tuple[str, ...]:
-    """The splits of a source; none for the options of a connection. Raises StreamMissingError or RabbitError."""
+    """The splits of a source. The result is empty for the options of a connection. Raises StreamMissingError or
+    RabbitError."""
     from rw_sql.connectors.rabbitmq.reader import partitions_of
 
     address, names = rabbit_client.address_of(options), _names(options)

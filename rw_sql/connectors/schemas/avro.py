@@ -86,7 +86,8 @@ def _full(name: str, namespace: str) -> str:
 
 
 def _collect(schema: Schema, namespace: str, into: dict[str, Schema]) -> None:
-    """The named types that a referenced schema defines, in their original form, each with its namespace."""
+    """Returns the named types that a referenced schema defines, in their original form. Each type comes with its
+    namespace."""
     if isinstance(schema, list):
         for branch in schema:
             _collect(branch, namespace, into)
@@ -163,7 +164,7 @@ def columns_of(
 ) -> tuple[tuple[str, str], ...]:
     """The columns of a schema in normal form, with their canonical types.
 
-    ``is_plain``: a type of Kafka Connect or Debezium counts as the Avro type that represents it.
+    If ``is_plain`` is true, a type of Kafka Connect or Debezium counts as the Avro type that represents it.
 
     Raises SqlError for a field that no column type can represent. If ``needed`` is given, only the fields in ``needed``
     cause this error; other fields that no column type can represent are left out.
@@ -198,8 +199,8 @@ def plain_type(schema: Schema, named: Mapping[str, Schema]) -> str | None:
 
 
 def other_types(schema: Schema, *, texts: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
-    """For each field of a record, the canonical types that a column may have besides the type that :func:`columns_of`
-    returns.
+    """Returns, for each field of a record, the canonical types that a column may have in addition to the type that
+    :func:`columns_of` returns.
 
     ``texts`` are the types that are allowed for a field of Avro's type ``string`` without a name of Kafka Connect.
     NUMERIC stands for every precision and scale.
@@ -217,8 +218,8 @@ def other_types(schema: Schema, *, texts: Collection[str] = ()) -> dict[str, tup
 
 
 def only_branch(schema: Schema, named: Mapping[str, Schema]) -> Schema:
-    """The type of the values that are not null, with its definition. A union of several such types is returned
-    unchanged."""
+    """Returns the type of the values that are not null, with the definition of this type. A union of several such types
+    is returned unchanged."""
     if isinstance(schema, list):
         real = [branch for branch in schema if branch != "null"]
         return only_branch(real[0], named) if len(real) == 1 else schema
@@ -315,7 +316,7 @@ def union_names(branches: Sequence[Schema]) -> tuple[str, ...]:
     """The names of the fields of the struct that a union becomes. The names are the names of the branches. The names
     have no namespaces, unless two names would be equal without their namespaces.
 
-    The comparison ignores case, as for the names of columns.
+    The comparison is not case-sensitive, as for the names of columns.
     """
     full = [branch_name(branch) for branch in branches]
     short = [_short(name) for name in full]
@@ -334,7 +335,7 @@ def _refused(column: str, what: str) -> SqlError:
 def narrowed(schema: Schema, names: Collection[str]) -> Schema:
     """The schema of a record, reduced to these fields.
 
-    If the first occurrence of a named type is dropped, its definition moves to the next occurrence.
+    If the first occurrence of a named type is dropped, the type's definition moves to the next occurrence.
     """
     return _reduced(schema, {schema["name"]: names})
 
@@ -357,9 +358,10 @@ def narrowed_envelope(schema: Schema, names: Collection[str]) -> Schema:
 
 def with_old_keys(schema: Schema, keys: Collection[str]) -> Schema:
     """The schema of Debezium's events, in which the row ``before`` has only the fields ``keys``. A value in another
-    field of this row is skipped, and cannot make the event unreadable.
+    field of this row is skipped, so that this value cannot make the event unreadable.
 
-    The row gets a record type of its own. Avro reads a record as the only record of a union, whatever its name is.
+    The row ``before`` gets a record type of its own. This works because Avro reads a record as the only record type of
+    a union, whatever the names of the two types are.
     """
     named = definitions(schema)
 

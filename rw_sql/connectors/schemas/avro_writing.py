@@ -1,4 +1,4 @@
-"""Avro schemas for a sink's rows, and the rows' values in Avro's binary form.
+"""Makes Avro schemas for a sink's rows, and encodes the rows' values in Avro's binary form.
 
 Each field is a union of ``null`` and the column's type, because every column may be NULL.
 """
@@ -132,7 +132,8 @@ def encoder_of(schema: Any) -> Encoder:
 
 
 def row_encoder(schema: Mapping[str, Any]) -> Callable[[bytes, Sequence[Any]], bytes]:
-    """The function that writes a prefix and then a record, from a row's values in the order of the schema's fields."""
+    """Returns the function that writes a prefix and a record. The function takes a row's values in the order of the
+    schema's fields."""
     encoders = [encoder_of(each["type"]) for each in schema["fields"]]
 
     def encoded(prefix: bytes, row: Sequence[Any]) -> bytes:

@@ -43,14 +43,14 @@ _INCOMPATIBLE = (409, 42201)
 
 
 class RegistryError(Exception):
-    """The registry did not respond, or refused the request. A later request may succeed. ``is_forbidden``: the registry
-    recognizes the user but does not permit the request."""
+    """Raised if the registry did not respond or refused the request. A later request may succeed. ``is_forbidden`` is
+    true if the registry recognizes the user but does not permit the request."""
 
     is_forbidden = False
 
 
 class RefusedSchemaError(RegistryError):
-    """The registry refuses to register a schema. The message is the registry's reason."""
+    """Raised if the registry refuses to register a schema. The error's message is the registry's reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,8 @@ _lock = threading.Lock()
 
 @dataclass(slots=True)
 class RegistryClient:
-    """Requests to one registry. ``options`` are resolved ``schema.registry…`` options. Thread-safe."""
+    """Sends requests to one registry. ``options`` are the ``schema.registry…`` options, with the values of secrets.
+    Thread-safe."""
 
     options: Mapping[str, str]
     _trust: ssl.SSLContext | None = field(default=None, init=False, repr=False)
@@ -124,7 +125,7 @@ class RegistryClient:
         return made
 
     def _verified(self, cached: _Cached, key: tuple[str, int]) -> RegisteredSchema:
-        """A cached schema, or the schema that the registry now has under the same id."""
+        """Returns a cached schema, or the schema that the registry has at present under the same id."""
         now = time.monotonic()
         if now < max(cached.read_at, _silent_since.get(key[0], -VERIFY_SECONDS)) + VERIFY_SECONDS:
             return cached.schema
@@ -160,8 +161,8 @@ class RegistryClient:
         return tuple(dict.fromkeys(found))
 
     def register(self, subject: str, kind: str, text: str, *, is_quick: bool = False) -> int:
-        """Registers a schema, unless it is registered already; returns its id. Raises RefusedSchemaError or
-        RegistryError.
+        """Registers a schema, unless the schema is already registered. Returns the schema's id. Raises
+        RefusedSchemaError or RegistryError.
 
         If ``is_quick`` is true, makes only one attempt, with a short timeout.
         """
@@ -195,7 +196,8 @@ class RegistryClient:
         )
 
     def _import(self, told: dict[str, Any], imports: dict[str, str]) -> None:
-        """Adds the schemas that a schema references, directly and indirectly, with dependencies first."""
+        """Adds the schemas that a schema references directly and indirectly. A schema is added after the schemas that
+        it references."""
         for each in told.get("references") or ():
             if each["name"] in imports:
                 continue
@@ -286,8 +288,8 @@ class RegistryClient:
         raise RegistryError(f"HTTP {error.code} {said}: is this the address of the registry's API?") from error
 
     def _opener(self, url: str) -> urllib.request.OpenerDirector:
-        """Follows redirects only to the same server, which may receive the password. Does not follow the redirect of a
-        POST, because the POST would become a GET."""
+        """Returns an opener that follows redirects only to the same server, because no other server may receive the
+        password. The opener does not follow the redirect of a POST, because the POST would become a GET."""
         import urllib.request
 
         class Redirects(urllib.request.HTTPRedirectHandler):
@@ -319,7 +321,7 @@ class RegistryClient:
 
 
 class _Unanswered(Exception):  # noqa: N818 - tried again, and then a RegistryError
-    """A single request got no usable response."""
+    """Raised if a single request got no usable response."""
 
 
 def addresses_of(text: str) -> tuple[str, ...]:
@@ -334,8 +336,8 @@ def _has_login(address: str) -> bool:
 
 
 def address_fault(text: str) -> tuple[ErrorCode, str, str] | None:
-    """The error in the value of ``schema.registry``: code, message and hint; None if the value is a list of URLs. The
-    message and the hint contain no login."""
+    """Returns the error in the value of ``schema.registry`` as code, message and hint. Returns None if the value is a
+    list of URLs. The message and the hint contain no login."""
     if any(map(_has_login, addresses_of(text))):
         message = f'property "{ADDRESSES}" must not contain a login'
         return INVALID_PROPERTY, message, f"{_USER} = '…', {_PASSWORD} = SECRET …"
@@ -348,8 +350,8 @@ def address_fault(text: str) -> tuple[ErrorCode, str, str] | None:
 
 
 def _part(told: Any, name: str) -> Any:
-    """A member of a response. Raises RegistryError if the member is missing, because the response then does not come
-    from a schema registry."""
+    """Returns a member of a JSON response. If the member is missing, the response does not come from a schema registry,
+    and the function raises RegistryError."""
     if not isinstance(told, dict) or name not in told:
         raise RegistryError(f'an answer has no "{name}": is this the address of the registry\'s API?')
     return told[name]

@@ -1,9 +1,9 @@
 """The types of Kafka Connect and of Debezium in Avro schemas.
 
-A converter of Kafka Connect writes a type that Avro lacks as a plain number, string or record, with the type's name in
-``connect.name``. Debezium's ``timestamp``, for example, is a ``long`` named ``io.debezium.time.MicroTimestamp``. A
-column can have the type that the name stands for, the plain type, or one of a few other types that can represent the
-same values.
+If Avro lacks a type, a converter of Kafka Connect writes the value as a plain number, string or record, with the type's
+name in ``connect.name``. Debezium's ``timestamp``, for example, is a ``long`` named
+``io.debezium.time.MicroTimestamp``. A column can have the type that the name denotes, the plain type, or one of a few
+other types that can represent the same values.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ _MOST_DIGITS, _NO_DIGITS = 38, 64
 
 
 def connect_name(schema: Any) -> str | None:
-    """The name of a type of Kafka Connect or Debezium that a column can have; None for any other schema."""
+    """The name in the schema, if it is the name of a type of Kafka Connect or Debezium that a column can have; None for
+    any other schema."""
     name = str(schema.get("connect.name")) if isinstance(schema, dict) else ""
     return name if name in _COLUMNS and schema.get("type") == _BASES[name] else None
 
@@ -103,9 +104,9 @@ def is_small(schema: Any) -> bool:
 
 
 def count_of(schema: Any) -> tuple[str, int] | None:
-    """The way in which a whole number represents a time: the kind of time (``timestamp``, ``time`` or ``date``), and
-    the number of units per second (0 for days). None if the number is not a time of Debezium, Kafka Connect or a
-    logical type of Avro."""
+    """Returns how a whole number represents a time: the kind of time (``timestamp``, ``time`` or ``date``), and the
+    number of units per second (0 for days). None if the number is not a time of Debezium, Kafka Connect or a logical
+    type of Avro."""
     if not isinstance(schema, dict):
         return None
     name = str(schema.get("connect.name"))
@@ -117,7 +118,7 @@ def count_of(schema: Any) -> tuple[str, int] | None:
 
 def column_types(schema: Any) -> tuple[str, ...]:
     """The canonical types that a column can have for a type of Kafka Connect or Debezium. If the type of a column is
-    derived from the schema, the column gets the first of these types. Empty for any other schema."""
+    derived from the schema, the column gets the first of these types. The result is empty for any other schema."""
     name = connect_name(schema)
     if name is not None:
         return _COLUMNS[name]

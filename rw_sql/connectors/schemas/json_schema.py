@@ -1,4 +1,4 @@
-"""The columns of a JSON Schema.
+"""Derives the columns of records from a JSON Schema.
 
 Values are decoded as with ENCODE JSON; the schema only determines the columns' names and types.
 """
@@ -65,7 +65,7 @@ class _Reading:
     documents: Mapping[str, Any]
 
     def resolved(self, schema: Any, base: str, path: tuple[str, ...]) -> tuple[Any, str]:
-        """The schema that a ``$ref`` refers to, and the document that contains it.
+        """Returns the schema to which a ``$ref`` refers, and the document that contains this schema.
 
         Raises SqlError if the target does not exist.
         """

@@ -22,7 +22,8 @@ text."""
 
 
 def schema_text(title: str, columns: Mapping[str, Any]) -> str:
-    """The schema of objects with these columns (name → type in Spark's JSON form), each of which may be null."""
+    """Returns the schema of objects with these columns (name → type in Spark's JSON form). The value of each column may
+    be null."""
     properties = {name: _type(kind) for name, kind in columns.items()}
     head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": title, "type": "object"}
     return json.dumps({**head, "properties": properties}, ensure_ascii=False)

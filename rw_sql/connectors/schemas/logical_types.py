@@ -1,6 +1,6 @@
-"""The logical types of Avro schemas. Avro ignores a logical type in three cases: Avro does not know the logical type,
-the logical type is on a type that cannot have it, or the attributes of the logical type are not valid. The value then
-has the plain type."""
+"""Reads the logical types of Avro schemas. Avro ignores a logical type in three cases: Avro does not know the logical
+type, the logical type is on a type that cannot have it, or the attributes of the logical type are not valid. The value
+then has the plain type."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def logical_of(schema: Any) -> str | None:
 
 
 def decimal_of(schema: Any) -> tuple[int, int] | None:
-    """Precision and scale of a decimal; None for another type."""
+    """Returns the precision and the scale of a decimal; None for another type."""
     return (schema["precision"], schema.get("scale", 0)) if logical_of(schema) == "decimal" else None
 
 

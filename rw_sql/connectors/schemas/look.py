@@ -21,8 +21,8 @@ class SchemaLook:
 
     If there is no such subject, the schema is None and ``present`` lists the existing subjects.
 
-    If the registry cannot be read, ``error`` is the reason. ``is_unknown``: the registry was not contacted, for example
-    by ``rw-sql check``.
+    If the registry cannot be read, ``error`` is the reason. ``is_unknown`` is true if the registry was not contacted;
+    ``rw-sql check``, for example, does not contact it.
     """
 
     schema: RegisteredSchema | None = None
@@ -32,7 +32,8 @@ class SchemaLook:
 
 
 def look_at_subject(options: Mapping[str, str], subject: str) -> SchemaLook:
-    """A subject's newest schema. ``options`` are resolved. Errors of the registry are returned, never raised."""
+    """Returns a subject's newest schema. ``options`` contain the values of secrets. Errors of the registry are
+    returned, never raised."""
     client = RegistryClient(client_options(options))
     try:
         schema = client.latest(subject)
@@ -57,8 +58,8 @@ def read_schema_file(location: str) -> bytes:
 
 
 def registry_error(options: Mapping[str, str], *, is_login_enough: bool = False) -> str | None:
-    """The reason why a registry cannot be read; None if the registry responds. ``options`` are resolved.
-    ``is_login_enough``: the user need not have the right to list all subjects."""
+    """Returns the reason why a registry cannot be read; None if the registry responds. ``options`` contain the values
+    of secrets. If ``is_login_enough`` is true, the user need not have the right to list all subjects."""
     try:
         RegistryClient(client_options(options)).subjects()
     except RegistryError as error:

@@ -28,7 +28,8 @@ def is_of_schema(key: str) -> bool:
 
 
 def needs_schema(encode: str, options: Mapping[str, str]) -> bool:
-    """True if the columns come from a schema: for Avro and Protobuf, and for JSON with a registry or location."""
+    """True if the columns come from a schema. This is the case for Avro and Protobuf, and for JSON with a registry or a
+    location."""
     return encode in SCHEMA_ENCODES or (
         encode == "JSON" and any(key in options for key in (ADDRESSES, LOCATION, CONNECTION))
     )
@@ -52,7 +53,7 @@ def subject_of(options: Mapping[str, str], topic: str, *, is_key: bool = False) 
 def schema_fault(format: str, encode: str, options: Mapping[str, str], connector: str) -> EncodeFault | None:
     """The error of the first schema option that conflicts with other options; None if there is no conflict.
 
-    The messages are RisingWave's.
+    The error messages are the same as RisingWave's.
     """
     if not needs_schema(encode, options):
         stray = next((key for key in options if is_of_schema(key)), None)

@@ -1,5 +1,5 @@
-"""Protobuf messages: reads the descriptors of a schema from a registry or a file, derives columns from them, and
-converts messages to rows.
+"""Reads Protobuf messages. The module reads the descriptors of a schema from a registry or a file, derives columns from
+the descriptors, and converts messages to rows.
 
 A schema is stored as a descriptor set with its imports, in base64. The package ``protobuf`` reads messages, and
 ``grpcio-tools`` compiles a registry's text; the extra ``rw-sql[registry]`` installs both.
@@ -58,7 +58,7 @@ _PROTOC_SECONDS = 30.0
 
 
 class NoMessageError(Exception):
-    """The bytes are not a message of the schema."""
+    """Raised if the bytes are not a message of the schema."""
 
 
 def _missing(error: ModuleNotFoundError) -> SqlError:
@@ -220,11 +220,12 @@ class Messages:
     def reader(
         self, columns: Sequence[str], *, is_framed: bool, types: Mapping[bytes, WrittenTypes] | None = None
     ) -> Callable[[bytes], dict[str, Any]]:
-        """The function that reads a message as a row of these columns; the function raises NoMessageError with the
-        reason if the bytes are not such a message.
+        """Returns the function that reads a message as a row of these columns. The returned function raises
+        NoMessageError with the reason if the bytes are not such a message.
 
         ``types`` maps the first five bytes of a record's frame, which contain the id of a schema, to the
-        :data:`WrittenTypes` of that schema. If ``types`` is given, only messages of this type are accepted.
+        :data:`WrittenTypes` of that schema. If ``types`` is given, the function accepts only messages of this message
+        type.
 
         An absent field is None if the schema distinguishes absence from the default value (messages, ``optional`` and
         ``oneof``). Otherwise, an absent field has its default value.
@@ -360,7 +361,8 @@ def _message_path(data: bytes) -> tuple[tuple[int, ...], int]:
 def written_types(stored: str) -> dict[tuple[int, ...], tuple[str, ...]]:
     """The message types of a compiled schema by their paths.
 
-    A nested type may have several paths, because only some writers count the types that protoc makes for maps.
+    A nested type may have several paths, because some writers count the types that protoc makes for maps, and other
+    writers do not.
     """
     from google.protobuf import descriptor_pb2
 
@@ -388,7 +390,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Decodes a zigzag number; also returns the index of the byte after the number."""
+    """Decodes a zigzag number. Also returns the index of the byte after the number."""
     number = shift = 0
     while at < len(data) and shift < 35:
         byte = data[at]

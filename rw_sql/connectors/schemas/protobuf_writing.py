@@ -1,4 +1,5 @@
-"""Protobuf messages of a sink's rows: their schema's text, and their values in the binary form of proto3.
+"""Writes a sink's rows as Protobuf messages. The module makes the text of the schema, and encodes values in the binary
+form of proto3.
 
 The binary form is described at https://protobuf.dev/programming-guides/encoding/. The package ``protobuf`` is not
 needed to write messages.
@@ -103,8 +104,8 @@ def _nested_name(field: str, taken: set[str]) -> str:
 
 
 def _declared(kind: Any, nested: str, column: str) -> tuple[str, Any]:
-    """The part of a field's declaration that precedes the field's name, such as ``repeated int64``, and the struct that
-    is written as a message named ``nested`` (None if the field needs no message)."""
+    """Returns the part of a field's declaration that precedes the field's name, such as ``repeated int64``. Also
+    returns the struct that is written as a message named ``nested``; None if the field needs no message."""
     if isinstance(kind, dict) and kind["type"] == "array":
         word, made = _single(kind["elementType"], nested, column)
         return f"repeated {word}", made
@@ -139,8 +140,8 @@ def _refused(column: str, shown: str) -> SqlError:
 
 
 def row_encoder(columns: Sequence[tuple[str, Any]]) -> Callable[[bytes, Sequence[Any]], bytes]:
-    """The function that writes a prefix and then a message, from a row's values in the order of ``columns``. The
-    function raises UnwritableError."""
+    """Returns the function that writes a prefix and a message. The function takes a row's values in the order of
+    ``columns``, and raises UnwritableError."""
     encode = _message_encoder(columns)
 
     def encoded(prefix: bytes, row: Sequence[Any]) -> bytes:
@@ -233,7 +234,7 @@ def _map(number: int, name: str, key_kind: Any, value_kind: Any) -> Encoder:
 
 
 def _value(kind: Any) -> tuple[int, Encoder]:
-    """The wire type of a value, and the function that writes it."""
+    """Returns the wire type of a value, and the function that writes the value."""
     if not isinstance(kind, str):
         names = [name for name, _ in _inner(kind)]
         fields = _message_encoder(_inner(kind))

@@ -1,5 +1,5 @@
-"""The error for a value of a sink's row that an encoding with a schema cannot hold."""
+"""The error for a value of a sink's row that an encoding with a schema cannot represent."""
 
 
 class UnwritableError(Exception):
-    """A value that the encoding cannot hold; the text is the reason."""
+    """Raised for a value that the encoding cannot represent. The text of the error is the reason."""

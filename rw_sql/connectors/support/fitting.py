@@ -1,4 +1,5 @@
-"""Converts the values of Parquet files and of tables to the types of a source's columns: exactly, or not at all.
+"""Converts the values of Parquet files and of tables to the types of a source's columns. A value is converted either
+exactly or not at all.
 
 Arrow's casts are not sufficient. Arrow matches the fields of structs by exact name only. Some of its casts change
 values: Arrow rounds floats to decimals, drops the time of day of a timestamp that becomes a date, converts every number
@@ -53,8 +54,8 @@ _UTC = r"(?:Z|[+-]00(?::?00)?)$"
 
 
 def matches(wanted: Sequence[str], given: Iterable[str]) -> dict[str, str | None]:
-    """Maps each wanted name to the given name that matches it. An equal name takes precedence over a name that differs
-    only in case. The value is None if no given name matches.
+    """Maps each wanted name to the given name that matches the wanted name. An equal name takes precedence over a name
+    that differs only in case. The value is None if no given name matches.
 
     If several wanted names differ only in case, they match only equal names.
     """
@@ -70,7 +71,8 @@ def matches(wanted: Sequence[str], given: Iterable[str]) -> dict[str, str | None
 def fitted(given: pa.Array, wanted: pa.DataType, *, is_julian: bool = False) -> Fitted:
     """Converts the values to the wanted type.
 
-    ``is_julian``: dates and times before 15 October 1582 are counted by the Julian calendar, and therefore do not fit.
+    If ``is_julian`` is true, dates and times before 15 October 1582 are counted by the Julian calendar, and therefore
+    do not fit.
     """
     given = plain_form(given)
     if given.type == wanted and not _has_checks(wanted):
@@ -94,7 +96,8 @@ def plain_form(given: Any) -> Any:
 
 
 def _has_checks(kind: pa.DataType) -> bool:
-    """True if not all values of the type fit: dates and times may be in other years, and strings may not be UTF-8."""
+    """True if some values of the type may not fit, because dates and times may be outside the years 1 to 9999 and
+    strings may not be UTF-8."""
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_string(kind):
         return True
     return any(_has_checks(kind.field(at).type) for at in range(kind.num_fields))
@@ -161,8 +164,8 @@ def _map(given: Any, wanted: Any, is_julian: bool) -> Fitted:
 
 
 def _rows_of(given: Any, lengths: NDArray[np.int64], is_wrong: NDArray[np.bool_]) -> tuple[pa.Array, NDArray[np.bool_]]:
-    """The offsets of lists with these lengths (NULL for a list that is NULL), and a mask of the lists with an item that
-    does not fit."""
+    """Returns the offsets of lists with these lengths; a length is NULL for a list that is NULL. Also returns a mask of
+    the lists with an item that does not fit."""
     ends = np.concatenate(([0], np.cumsum(lengths)))
     is_null = np.asarray(given.is_null())
     wrongs = np.concatenate(([0], np.cumsum(is_wrong)))[ends]
@@ -188,8 +191,8 @@ def _plain(given: Any, wanted: pa.DataType, is_julian: bool) -> Fitted:
 
 
 def _readable(text: Any, wanted: pa.DataType) -> Any:
-    """The strings in the form in which Arrow reads them; NULL for strings that are not of the wanted type, although
-    Arrow would read some of these strings."""
+    """Returns the strings in a form that Arrow can read. A string that does not denote a value of the wanted type
+    becomes NULL, even if Arrow would read this string."""
     if pa.types.is_integer(wanted):
         forms = _WHOLE
     elif pa.types.is_decimal(wanted):
@@ -226,7 +229,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def _cast(given: Any, wanted: pa.DataType, options: pc.CastOptions) -> pa.Array:
-    """The values cast by Arrow. A value that Arrow refuses is NULL."""
+    """Returns the values after a cast by Arrow. A value that Arrow refuses to cast is NULL."""
     try:
         return given.cast(options=options)
     except pa.ArrowNotImplementedError:
@@ -239,7 +242,7 @@ def _cast(given: Any, wanted: pa.DataType, options: pc.CastOptions) -> pa.Array:
 
 
 def _is_changed(given: Any, made: Any) -> pa.Array:
-    """A mask of the values that a cast has changed without an error."""
+    """Returns a mask of the values that a cast has changed without an error."""
     has, wanted = given.type, made.type
     if pa.types.is_floating(has) and pa.types.is_floating(wanted):
         is_changed = pc.and_(pc.is_inf(made), pc.invert(pc.is_inf(given)))
@@ -257,7 +260,7 @@ def _is_changed(given: Any, made: Any) -> pa.Array:
 
 
 def _is_outside(made: Any) -> pa.Array:
-    """A mask of the dates and times outside of the years 1 to 9999."""
+    """Returns a mask of the dates and times outside of the years 1 to 9999."""
     kind = made.type
     if pa.types.is_date32(kind):
         number, first, last = made.cast(pa.int32()), _FIRST_DAY, _LAST_DAY
@@ -269,7 +272,7 @@ def _is_outside(made: Any) -> pa.Array:
 
 
 def _is_early(given: Any) -> pa.Array:
-    """A mask of the dates and times before the first day of the Gregorian calendar."""
+    """Returns a mask of the dates and times before the first day of the Gregorian calendar."""
     kind = given.type
     if pa.types.is_date(kind):
         number, first = given.cast(pa.date32()).cast(pa.int32()), _FIRST_GREGORIAN_DAY
@@ -282,7 +285,8 @@ def _is_early(given: Any) -> pa.Array:
 
 
 def _moments(number: Any, wanted: pa.DataType) -> Fitted:
-    """Times from numbers, whose unit is guessed from their size as for JSON; see ``docs/reference/formats.md``."""
+    """Converts numbers to times. The size of a number determines its unit, as for JSON; see
+    ``docs/reference/formats.md``."""
     is_nanos = pc.invert(_is_below(number, 10**17))
     micros = pc.case_when(
         pc.make_struct(_is_below(number, 10**11), _is_below(number, 10**14), pc.invert(is_nanos)),

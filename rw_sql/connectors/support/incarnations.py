@@ -29,8 +29,8 @@ def is_same_incarnation(first: str, second: str) -> bool:
 
 
 def _without_metageneration(incarnation: str) -> str:
-    """An incarnation with :func:`gcs_tag` in place of an ETag of Google Cloud Storage. An incarnation without such an
-    ETag is returned unchanged."""
+    """Returns an incarnation in which :func:`gcs_tag` replaces an ETag of Google Cloud Storage. An incarnation without
+    such an ETag is returned unchanged."""
     found = _SIZE_AND_ETAG.fullmatch(incarnation)
     generation = None if found is None else _generation_of(found[2])
     return incarnation if found is None or generation is None else f"{found[1]}{gcs_tag(generation)}"
@@ -61,8 +61,8 @@ def _varint(number: int) -> bytes:
 
 
 def _read_varint(message: bytes, start: int) -> tuple[int | None, int]:
-    """A variable-length integer, and the position after it. If the message ends inside the integer, returns None
-    instead of the integer."""
+    """Returns a variable-length integer, and the position after this integer. If the message ends inside the integer,
+    the first result is None."""
     number = 0
     for at in range(start, len(message)):
         number |= (message[at] & 0x7F) << 7 * (at - start)

@@ -9,7 +9,7 @@ from rw_sql.connectors.sink import SinkLook
 
 
 def look_at_folder(path: str, *, must_be_empty: bool = False) -> SinkLook:
-    """Checks that the folder can be written, or created."""
+    """Checks that files can be written to the folder, or that the folder can be created."""
     folder = Path(path)
     try:
         if must_be_empty and folder.is_dir() and any(folder.iterdir()):

@@ -65,8 +65,8 @@ def keeping_active_session(spark: SparkSession) -> Iterator[None]:
 
 
 def local_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """A DataFrame of a table's rows. The executors need no Python to read this DataFrame, in contrast to a DataFrame of
-    a list of rows.
+    """Returns a DataFrame of a table's rows. In contrast to a DataFrame that was made from a list of rows, the
+    executors need no Python to read this DataFrame.
 
     PySpark's ``createDataFrame`` drops all batches after an empty batch that is neither the first nor the last
     (observed with Spark 4.0 to 4.2). Empty batches are therefore removed first.

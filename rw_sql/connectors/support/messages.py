@@ -45,16 +45,16 @@ _lock = threading.Lock()
 
 
 def without_password(message: object, options: Mapping[str, str]) -> str:
-    """A message of a database or its client, as a single line in which ``[secret]`` replaces the secrets in
-    ``options`` and the value of the option ``password``."""
+    """Returns a message of a database or its client as a single line. In this line, ``[secret]`` replaces the secrets
+    in ``options`` and the value of the option ``password``."""
     return " ".join(without_secrets(str(message), options, ("password",)).split())
 
 
 def without_secrets(message: str, options: Mapping[str, str], keys: Collection[str] = ()) -> str:
-    """A message in which ``[secret]`` replaces the values of ``options`` that are secrets or whose keys are in
-    ``keys``.
+    """Returns a message in which ``[secret]`` replaces some values of ``options``: the values that are secrets, and the
+    values whose keys are in ``keys``.
 
-    The values are found with and without white space at their ends, and also in the forms in which Python writes
+    A value is found with and without white space at its ends. It is also found in the forms in which Python writes
     strings and bytes, and in the form in which URLs contain values. Two kinds of values are replaced only after the
     name of a property or in the user part of an address: values of fewer than four characters, and values that are also
     a word in an option that is not secret, such as the host.
@@ -85,7 +85,7 @@ def remember_secrets(options: Mapping[str, str], names: Collection[str] = ()) ->
 
 
 def without_known_secrets(message: str) -> str:
-    """A message in which ``[secret]`` replaces all secrets that this process remembers.
+    """Returns a message in which ``[secret]`` replaces all secrets that this process remembers.
 
     A secret inside a longer word remains, because a word of the message may equal a secret by chance.
     """
@@ -95,7 +95,8 @@ def without_known_secrets(message: str) -> str:
 
 
 def _words(values: Iterable[str]) -> set[str]:
-    """The words of values that are shown, such as the parts of an address. Values with a password are left out."""
+    """Returns the words of those values that messages show, such as the parts of an address. Values that contain a
+    password are left out."""
     shown = [value for value in values if not contains_password(value)]
     return {*shown, *(word for value in shown for word in re.findall(r"\w+", value))}
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def nullable_schema(schema: str) -> str:
-    """A Spark schema in JSON with all columns, and all parts of their types, nullable.
+    """Returns a Spark schema in JSON in which all columns, and all parts of their types, are nullable.
 
     Columns must be nullable because only the keys of a deleted row are known. Parts of types must be nullable too: if a
     table has a TIMESTAMP column, the table lists its Delta features, and Delta then requires another feature for
@@ -20,7 +20,7 @@ def nullable_schema(schema: str) -> str:
 
 
 def nullable_fields(fields: Iterable[dict[str, object]]) -> str:
-    """Like :func:`nullable_schema`, for a schema's fields."""
+    """Does the same as :func:`nullable_schema`, for the fields of a schema."""
     return json.dumps({"type": "struct", "fields": [_nullable_field(field) for field in fields]})
 
 

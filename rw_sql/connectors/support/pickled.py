@@ -22,7 +22,7 @@ def frozen(connector: object) -> str:
 
 
 def thawed(text: str) -> Any:
-    """Deserializes a connector from text that this process's driver wrote."""
+    """Deserializes a connector from a text that the driver of this Spark process has written."""
     from pyspark import cloudpickle
 
     return cloudpickle.loads(base64.b64decode(text))

@@ -42,13 +42,15 @@ _making = threading.Lock()
 
 
 class SecretText(str):
-    """Marks an option's value as secret. Methods inherited from ``str`` return unmarked strings."""
+    """A string that marks an option's value as secret. The methods that are inherited from ``str`` return unmarked
+    strings."""
 
     __slots__ = ()
 
 
 def private_file(value: str) -> Path:
-    """A file that contains a value. Equal values share one file, and a file never changes after its creation."""
+    """Returns the path of a file that contains a value. Equal values share one file, and a file never changes after its
+    creation."""
     file = _folder() / hashlib.sha256(value.encode()).hexdigest()[:32]
     if not file.exists():
         _write(str(_present_folder() / file.name), value)
@@ -56,7 +58,7 @@ def private_file(value: str) -> Path:
 
 
 def _present_folder() -> Path:
-    """This process's folder, which is made again if it was deleted."""
+    """Returns this process's folder. If the folder was deleted, it is made again."""
     folder = _folder()
     if not folder.exists():  # Some systems delete folders in /tmp after several days.
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -66,7 +68,7 @@ def _present_folder() -> Path:
 
 @contextlib.contextmanager
 def temporary_private_file(data: bytes) -> Iterator[Path]:
-    """A file that contains ``data`` within the ``with`` block."""
+    """A context manager that provides a file. The file contains ``data`` and exists inside the ``with`` block."""
     handle, path = tempfile.mkstemp(dir=_present_folder(), prefix=".")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -90,7 +92,7 @@ def share_with_executors(values: Iterable[object]) -> None:
 
 
 def files_for_executors() -> dict[str, str]:
-    """The contents of the files that executors need, by path. All of them are in one folder."""
+    """Returns the contents of the files that executors need, by path. All of these files are in one folder."""
     return dict(_for_executors)
 
 
@@ -119,7 +121,8 @@ def _remove_own() -> None:
 def receive(files: Mapping[str, str], pid: int) -> str:
     """Writes the files of a driver at the same paths on this host, for the executor with this process id.
 
-    Files that exist stay as they are. Returns the reason why the executor cannot use the files; empty if it can.
+    Existing files are not changed. Returns the reason why the executor cannot use the files; empty if the executor can
+    use them.
     """
     folder = os.path.dirname(next(iter(files)))
     try:
@@ -166,8 +169,8 @@ def remove_abandoned(parent: str) -> None:
 
 
 def hold(folder: str, pid: int, *, is_driver: bool) -> None:
-    """Notes that a process on this host uses a folder. Without such a note, or once the process has ended, other
-    processes may delete the folder."""
+    """Records that a process on this host uses a folder. Without such a record, or as soon as the process has ended,
+    other processes may delete the folder."""
     host, boot, space = _place()
     note = {"host": host, "boot": boot, "space": space, "pid": pid, "start": _start(pid), "is_driver": is_driver}
     text = json.dumps(note, sort_keys=True)
@@ -177,8 +180,9 @@ def hold(folder: str, pid: int, *, is_driver: bool) -> None:
 
 
 def executor_pid() -> int:
-    """The process id of the executor whose Python process this is: the nearest JVM among the parents. The result is the
-    parent if no such JVM is found, such as on a system without /proc."""
+    """Returns the process id of the executor to which this Python process belongs. The executor is the nearest JVM
+    among the parent processes. If no such JVM is found, for example on a system without /proc, the result is the parent
+    process."""
     pid = os.getppid()
     with contextlib.suppress(OSError, IndexError, ValueError):
         for _ in range(3):
@@ -191,7 +195,7 @@ def executor_pid() -> int:
 
 
 def _write(path: str, text: str) -> None:
-    """Writes a file so that no other process sees a part of it."""
+    """Writes a file in such a way that no other process sees an incomplete file."""
     handle, made = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".")  # Readable by this user only.
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
@@ -229,7 +233,8 @@ def _holders(folder: str) -> list[dict[str, object]]:
             try:
                 found.append(dict(json.loads(text)))
             except ValueError:
-                # Notes appear as a whole. Only a crash of the host leaves a part of one, and ends the holder.
+                # Notes are written atomically. Only a crash of the host can leave a part of a note. Such a crash also
+                # ends the holder.
                 found.append({})
     return found
 
@@ -248,7 +253,8 @@ def _has_ended(holder: Mapping[str, object]) -> bool:
 
 
 def _place() -> tuple[str, str, str]:
-    """This host, its boot, and the namespace of process ids. The last two are empty on systems other than Linux."""
+    """Returns the identities of this host, of the host's present boot, and of the namespace of process ids. The last
+    two are empty on systems other than Linux."""
     boot = space = ""
     with contextlib.suppress(OSError):
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:

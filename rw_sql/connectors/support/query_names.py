@@ -8,6 +8,6 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def in_query(name: str) -> str:
-    """A column's name in the form for a query of CREATE SINK or for a Spark statement: quoted if it is not a plain
-    identifier."""
+    """Returns a column's name for a query of CREATE SINK or for a Spark statement. The name is quoted if it is not a
+    plain identifier."""
     return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"

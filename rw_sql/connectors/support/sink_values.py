@@ -1,5 +1,5 @@
-"""Converts batches to the form that a sink's target requires. For example, values become JSON, and only the last row of
-each key is kept."""
+"""Converts batches to the form that a sink's target requires. For example, the functions convert values to JSON, or
+keep only the last row of each key."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def json_rows(rows: pa.Table, columns: Sequence[str], *, with_nan_text: bool = T
     """The rows as JSON values, in the order of the rows.
 
     Timestamps with a zone are ISO 8601 in UTC with microseconds; TIMESTAMP and DATE have no zone. NUMERIC is text,
-    because most readers parse a JSON number as a float. BYTEA is base64. With ``with_nan_text``, NaN and infinities are
-    text; otherwise they remain numbers, for which :func:`to_json` raises ValueError.
+    because most readers parse a JSON number as a float. BYTEA is base64. If ``with_nan_text`` is true, NaN and
+    infinities are text. Otherwise, they remain numbers, for which :func:`to_json` raises ValueError.
     """
     if not columns:
         yield from ({} for _ in range(rows.num_rows))
@@ -49,7 +49,7 @@ def to_json(value: Any) -> bytes:
 
 
 def plain_keys(rows: pa.Table, column: str) -> list[bytes]:
-    """A key column as ``KEY ENCODE TEXT`` or ``BYTES`` writes it: the text of a value, or its bytes.
+    """Returns a key column in the form of ``KEY ENCODE TEXT`` or ``BYTES``: each value becomes text or bytes.
 
     Raises RefusedRowsError for NULL, which has no such form.
     """
@@ -72,8 +72,8 @@ def json_values(rows: pa.Table, name: str) -> list[Any]:
 
 
 def python_values(column: pa.ChunkedArray, name: str) -> list[Any]:
-    """A column's values as Python objects. Raises RefusedRowsError for values that Spark allows but Python cannot
-    represent: dates and times outside the years 1 to 9999, and strings that are not UTF-8."""
+    """Returns a column's values as Python objects. Raises RefusedRowsError for values that Spark allows but Python
+    cannot represent: dates and times outside the years 1 to 9999, and strings that are not UTF-8."""
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
@@ -103,9 +103,9 @@ def refused_rows(
 ) -> list[Refusal]:
     """Finds the rows that a target refuses, by bisection.
 
-    ``attempt`` tries to write rows. ``attempt`` either writes all of these rows and returns None, or writes none of
-    them and returns the refusal of one row. The refusal must have all details only if ``attempt`` was called with a
-    single row. Indexes in the result refer to ``rows``.
+    ``attempt`` is a function that tries to write rows. It either writes all of these rows and returns None, or writes
+    none of these rows and returns the refusal of one row. The refusal needs to have all details only if ``attempt`` was
+    called with a single row. Indexes in the result refer to ``rows``.
     """
     found: list[Refusal] = []
 
@@ -127,7 +127,7 @@ def refused_rows(
 
 
 def _converter(kind: pa.DataType, with_nan_text: bool = True) -> Converter | None:
-    """The function that converts a type's values to JSON; None if no conversion is needed."""
+    """Returns the function that converts a type's values to JSON; None if no conversion is needed."""
     if pa.types.is_timestamp(kind):
         return _zoned if kind.tz else lambda at: str(at.isoformat(timespec="microseconds"))
     if pa.types.is_date(kind):
@@ -180,8 +180,8 @@ def _key_text(key: Any) -> str:
 
 
 def last_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The last row per key, in the original order. Null is treated as an ordinary key value; 0.0 and -0.0 are equal,
-    except within nested keys."""
+    """Returns the last row of each key, in the original order. Null counts as an ordinary key value. The numbers 0.0
+    and -0.0 are equal, except within nested keys."""
     if rows.num_rows < 2 or not keys:
         return rows
     at = "__at"
@@ -208,8 +208,8 @@ def comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _exact_parts(value: pa.Scalar[Any]) -> Any:
-    """The value, with numbers in place of dates and times, and bytes in place of strings. In contrast to ``as_py``, the
-    function accepts every value."""
+    """Returns the value, with numbers in place of dates and times, and with bytes in place of strings. In contrast to
+    ``as_py``, the function accepts every value."""
     kind = value.type
     if not value.is_valid:
         return None
@@ -225,7 +225,7 @@ def _exact_parts(value: pa.Scalar[Any]) -> Any:
 
 
 def without_deleted_values(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The rows with NULL instead of the values of deleted rows, except in the columns ``keys``. The target therefore
+    """Returns the rows. In deleted rows, NULL replaces the values of all columns except ``keys``. The target therefore
     cannot refuse a deleted row because of a value that the target does not need."""
     is_gone = pc.equal(rows.column(OP), DELETE)
     if not pc.any(is_gone).as_py():
@@ -239,9 +239,9 @@ def without_deleted_values(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def without_unreadable_old_values(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, frozenset[int]]:
-    """The rows with NULL in place of the values of old rows that Python cannot represent, and the indexes of these old
-    rows. An old row is a deleted row or the row before an update. The values of deleted rows in the columns ``keys``
-    are kept."""
+    """Returns the rows, with NULL in place of each value of an old row that Python cannot represent. Also returns the
+    indexes of these old rows. An old row is a deleted row or the row before an update. The values of deleted rows in
+    the columns ``keys`` are kept."""
     is_deleted = pc.equal(rows.column(OP), DELETE)
     is_before = pc.equal(rows.column(OP), UPDATE_BEFORE)
     at = pa.array(range(rows.num_rows), pa.int64())
@@ -261,6 +261,7 @@ def without_unreadable_old_values(rows: pa.Table, keys: Sequence[str]) -> tuple[
 
 
 def split_by_op(rows: pa.Table, op: str) -> tuple[pa.Table, pa.Table]:
-    """The rows with an operation other than ``op``, and the rows with ``op``, both without the column OP."""
+    """Returns the rows with an operation other than ``op``, and the rows with ``op``. Both results lack the column
+    OP."""
     is_op = pc.equal(rows.column(OP), op)
     return rows.filter(pc.invert(is_op)).drop_columns([OP]), rows.filter(is_op).drop_columns([OP])

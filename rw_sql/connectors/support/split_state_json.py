@@ -1,4 +1,5 @@
-"""Split states as JSON. All connectors whose positions are numbers use one format: ``{"offset": 42, …}``.
+"""Encodes and decodes split states as JSON. All connectors whose positions are numbers use one format: ``{"offset": 42,
+…}``.
 
 ``offset`` is the next record to read. ``cluster``, ``incarnation`` and ``term`` are present only if known. A bare
 number is accepted as a state that contains only the offset.
@@ -54,7 +55,7 @@ def decode_state(split: str, text: str, most: int = MAX_OFFSET) -> SplitState:
 
 @lru_cache(maxsize=_KEPT)
 def _identity_before_offset(text: str) -> tuple[str | None, str | None, int | None] | None:
-    """Parses cluster, incarnation and term from the part of a state's JSON that precedes the offset.
+    """Parses the cluster, the incarnation and the term from the part of a state's JSON that precedes the offset.
 
     Returns None if ``text`` is not such a part."""
     try:

@@ -1,5 +1,5 @@
-"""``scan.startup.mode`` with ``earliest``, ``latest`` and ``timestamp``: checks the options, and determines the first
-offsets."""
+"""Implements ``scan.startup.mode`` with ``earliest``, ``latest`` and ``timestamp``. The module checks the options, and
+determines the first offsets."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def first_offset(
 ) -> int:
     """The offset at which reading begins in a split without a state.
 
-    ``at_times`` has the splits' offsets at :func:`startup_time`. In the mode ``timestamp``, a split that is not in
-    ``at_times`` begins at its end.
+    ``at_times`` maps splits to their offsets at the time :func:`startup_time`. In the mode ``timestamp``, a split that
+    is not in ``at_times`` begins at its end.
     """
     match _mode(spec, options):
         case "latest":

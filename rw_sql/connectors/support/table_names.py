@@ -9,16 +9,16 @@ if TYPE_CHECKING:
 
 
 def two_parts(table: str, quotes: str) -> tuple[str, str] | None:
-    """The two parts of ``schema.table``, each of which may be enclosed in one of the quotation marks ``quotes``; None
-    if the text is not such a name. Within quotes, a doubled quote stands for one quote."""
+    """Returns the two parts of ``schema.table``; None if the text is not such a name. Each part may be enclosed in one
+    of the quotation marks ``quotes``. Within quotes, a doubled quotation mark denotes a single quotation mark."""
     parts = list(_parts(table, quotes))
     return (parts[0], parts[1]) if len(parts) == 2 and all(parts) else None
 
 
 def plain_name(table: str, quotes: str) -> str:
-    """``schema.table`` with quotes only around parts that need them, so that all spellings of a name have the same
-    plain name. The plain name uses the first quotation mark of ``quotes``. A text that :func:`two_parts` cannot split
-    is returned unchanged."""
+    """Returns ``schema.table`` with quotes only around parts that need quotes, so that all spellings of a name have the
+    same plain name. The plain name uses the first quotation mark of ``quotes``. A text that :func:`two_parts` cannot
+    split is returned unchanged."""
     parts = two_parts(table, quotes)
     return table if parts is None else ".".join(_plain(part, quotes) for part in parts)
 

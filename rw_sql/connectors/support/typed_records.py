@@ -1,7 +1,8 @@
-"""Converts rows of a table to the types of a source's columns; values that do not fit exactly become errors.
+"""Converts rows of a table to the types of a source's columns. A value that does not fit exactly becomes an error.
 
-Spark's casts are used only where they cannot change a value, such as INT to BIGINT. Everything else, such as DOUBLE to
-NUMERIC, is converted through Arrow by :mod:`rw_sql.connectors.support.fitting`, as the values of Parquet files are.
+Spark's casts are used only where they cannot change a value, such as INT to BIGINT. For all other conversions, such as
+DOUBLE to NUMERIC, :mod:`rw_sql.connectors.support.fitting` converts the values through Arrow, in the same way as the
+values of Parquet files.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ _OF_ARROW: tuple[type[DataType], ...] = (
 
 
 def typed_records(frame: DataFrame, split: str, row: str, offset: Column) -> DataFrame:
-    """Rows as records with ``_rw_row``, a struct of the columns, and ``_rw_fault``, the error of a value that does not
-    fit."""
+    """Returns rows as records. A record has the columns ``_rw_row``, which is a struct of the columns, and
+    ``_rw_fault``, which is the error of a value that does not fit."""
     wanted = StructType.fromDDL(row) if row else StructType()
     if not isinstance(wanted, StructType):
         raise TypeError("a list of columns is a struct")
@@ -92,7 +93,8 @@ def typed_records(frame: DataFrame, split: str, row: str, offset: Column) -> Dat
 
 
 def cast_columns(frame: DataFrame, columns: Mapping[str, str]) -> DataFrame:
-    """The rows with these columns and types; a value that does not fit is an error when the rows are read."""
+    """Returns the rows with these columns and types. If a value does not fit its type, reading the rows raises an
+    error."""
     wanted = [StructField(name, _type_of(kind)) for name, kind in columns.items()]
     made = _rows(frame, wanted, [])
     found = []
@@ -116,9 +118,10 @@ def quoted(name: str) -> str:
 
 
 def _rows(frame: DataFrame, wanted: Sequence[StructField], more: Sequence[Column]) -> DataFrame:
-    """The columns of ``more``, ``_rw_row`` with the wanted columns, and ``_rw_fault``.
+    """Returns a frame with the columns of ``more``, the column ``_rw_row`` with the wanted columns, and the column
+    ``_rw_fault``.
 
-    Raises AnalysisException for a column that the frame lacks.
+    Raises AnalysisException if the frame lacks a column.
     """
     values: list[Column] = []
     faults: list[Column] = []
@@ -157,13 +160,14 @@ def _rows(frame: DataFrame, wanted: Sequence[StructField], more: Sequence[Column
 
 
 def _fault_of(column: str, *, is_text: bool = False) -> str:
-    """The error of a value that does not fit. ``is_text``: the value and the column are strings."""
+    """Returns the error of a value that does not fit. ``is_text`` is true if both the value and the column are
+    strings."""
     return f"column {column}: " + (value_fitting.NO_UTF_8 if is_text else "the value does not fit the column's type")
 
 
 def _is_lossless(has: DataType, wanted: DataType) -> bool:
     """True if Spark's cast changes no value, in a session whose time zone is UTC. Spark's text of a value with parts,
-    such as ``{1, x}``, does not have all that the value has."""
+    such as ``{1, x}``, does not contain all information of the value."""
     if has.simpleString() == wanted.simpleString() or isinstance(has, NullType):
         return True
     match has, wanted:
@@ -189,10 +193,10 @@ def _is_lossless(has: DataType, wanted: DataType) -> bool:
 
 
 def _is_fit(value: Column, has: DataType, wanted: DataType) -> Column | None:
-    """The condition that all dates and times in a value are in the years 1 to 9999, and that all strings in the value
-    are UTF-8. Parts of the value that the wanted type does not have are not checked.
+    """Returns the condition that all dates and times in a value are in the years 1 to 9999, and that all strings in the
+    value are UTF-8. Parts of the value that the wanted type does not have are not checked.
 
-    None if the value has no dates, times and strings to check. The condition is true for NULL.
+    Returns None if the value has no dates, times or strings to check. The condition is true for NULL.
     """
     match has, wanted:
         case StructType(), StructType():
@@ -299,7 +303,7 @@ def _converted(batch: pa.RecordBatch, wanted: pa.StructType) -> pa.RecordBatch:
 
 
 def _in_utc(values: pa.Array) -> pa.Array:
-    """Times in UTC, so that their dates do not depend on the session's time zone."""
+    """Converts times to UTC, so that their dates do not depend on the session's time zone."""
     kind = values.type
     is_zoned = pa.types.is_timestamp(kind) and kind.tz is not None
     return values.cast(pa.timestamp(kind.unit, tz="UTC")) if is_zoned else values

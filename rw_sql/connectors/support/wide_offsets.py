@@ -1,4 +1,4 @@
-"""Offsets that are too large for 64 bits, such as the sequence numbers of Kinesis.
+"""Handles offsets that are too large for 64 bits, such as the sequence numbers of Kinesis.
 
 In Python, such offsets are integers. In a log, such offsets are strings of equal length, which sort in the same order
 as the numbers. The difference of two such offsets does not show the number of records between them.
@@ -17,7 +17,7 @@ MOST_COUNTED = 2**63
 
 
 def number_of_records(offsets: int) -> str:
-    """The number of records in a range of this many offsets, as text for the user."""
+    """Returns, as text for the user, the number of records in a range that has this number of offsets."""
     return f"{offsets} records" if offsets < MOST_COUNTED else "an unknown number of records"
 
 
@@ -29,5 +29,5 @@ def offset_text(offset: int) -> str:
 
 
 def plain_offset(column: str) -> str:
-    """The Spark expression for a stored offset in the usual form, without the leading zeros."""
+    """Returns the Spark expression that converts a stored offset to the usual form without leading zeros."""
     return f"regexp_replace({column}, '^0+(?=[0-9])', '')"

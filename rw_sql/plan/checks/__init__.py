@@ -1,8 +1,8 @@
-"""Checks of definitions: formats, columns, options and upstreams.
+"""Checks definitions: their formats, columns, options and upstreams.
 
 The error that a check raises states how to correct the definition.
 
-A check raises SqlError or returns its result; it changes nothing.
+A check raises SqlError or returns its result. It changes nothing.
 
 Imports: ``model``, ``ports``. Begin with ``sources``.
 """

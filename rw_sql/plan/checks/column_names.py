@@ -1,4 +1,4 @@
-"""Defines which names of columns and fields are valid: a name is valid if Spark and delta-rs accept the name
+"""Defines which names of columns and fields are valid. A name is valid if Spark and delta-rs accept the name
 everywhere."""
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def require_name(name: str, span: Span, *, hint: str = "") -> None:
 
 
 def first_duplicate(names: Iterable[str]) -> tuple[str, int] | None:
-    """Finds the first name that Spark and Delta Lake, which ignore case, cannot distinguish from an earlier name.
+    """Finds the first name that Spark and Delta Lake cannot distinguish from an earlier name, because they ignore case.
     Returns the earlier name and the index of the later name; None if all names differ."""
     seen: dict[str, str] = {}
     for at, name in enumerate(names):
@@ -120,7 +120,7 @@ def require_field_names(column: str, data_type: DataType, span: Span) -> None:
 
 def placed(columns: Iterable[ColumnDefinition], span: Span) -> tuple[ColumnDefinition, ...]:
     """Returns the columns with ``span`` as their position and as the position of their types. The statement itself does
-    not list these columns, so an error in one of them points at ``span``."""
+    not list these columns, so an error in a column points at ``span``."""
     return tuple(replace(column, span=span, data_type=_placed_type(column.data_type, span)) for column in columns)
 
 

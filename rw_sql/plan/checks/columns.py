@@ -78,8 +78,8 @@ def require_columns(
 ) -> None:
     """Raises SqlError if a declared column is missing upstream or has an incompatible type.
 
-    If ``is_stored`` is True, the object exists already, and types are not compared: the values that the object reads
-    may fit even if the declared type differs from the upstream's type.
+    If ``is_stored`` is True, the object already exists, and types are not compared, because the values that the object
+    reads may fit even if the declared type differs from the upstream's type.
     """
     if not isinstance(connector(kind), ColumnChecker):
         return

@@ -1,5 +1,5 @@
-"""Checks FORMAT … ENCODE … of a source or table: the connector must support the pair, every option must have an
-effect, and the key must be valid."""
+"""Checks FORMAT … ENCODE … of a source or table. The connector must support the pair, every option must have an effect,
+and the key must be valid."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_source_format(spec: ConnectorSpec, statement: CreateSource) -> None:
 
 
 def check_format_options(spec: ConnectorSpec, statement: CreateSource) -> None:
-    """Like :func:`check_source_format`, but does not check the key."""
+    """Does the same as :func:`check_source_format`, but does not check the key."""
     clause = statement.format
     if clause is None:
         if "NATIVE" not in spec.formats:
@@ -175,7 +175,7 @@ def _check_key_encode(
 ) -> None:
     """Checks that KEY ENCODE is supported and fits the primary key or INCLUDE key.
 
-    Without KEY ENCODE, keys are JSON.
+    If the statement has no KEY ENCODE, keys are JSON.
     """
     encode = clause.key_encode
     if encode is None or (encode == "AVRO" == clause.encode and record_key is None):

@@ -1,5 +1,5 @@
-"""Finds secrets that a statement contains as literals. The check needs no catalog, so it can run before the statement's
-text is stored anywhere."""
+"""Finds secrets that a statement contains as literals. The check needs no catalog, so the check can run before the
+statement's text is stored anywhere."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def refuse_literal_secrets(statement: Statement) -> None:
     password. Also raises SqlError for a literal in an unknown option whose name is similar to a secret option's name.
 
     The statement is checked against the options of all connectors, because an ALTER statement does not name the
-    connector, which only the catalog contains. Checking against all connectors gives the right result, because no
-    option is secret in one connector and plain in another.
+    connector. Only the catalog contains the connector's name. Checking against all connectors gives the right result,
+    because no option is secret in one connector and plain in another.
     """
     if not isinstance(statement, _WITHOUT_CONNECTOR_OPTIONS):
         for options in _lists(statement):
@@ -60,8 +60,8 @@ def refuse_passwords(statement: Statement) -> None:
 
 
 def hide_unknown(error: SqlError, statement: Statement) -> None:
-    """An error shows the line of the statement that has the error. Hides the values of the statement's unknown
-    properties in this line, because an unknown property may be a mistyped ``password``."""
+    """Hides the values of the statement's unknown properties in the line that an error shows, because an unknown
+    property may be a mistyped ``password``."""
     if error.hides_literals or error.kind is UNKNOWN_PROPERTY or isinstance(statement, _WITHOUT_CONNECTOR_OPTIONS):
         return
     given = (option for options in _lists(statement) for option in options)
@@ -159,8 +159,8 @@ def _without_password(key: str, text: str) -> str:
 
 
 def _is_address(key: str, spec: ConnectorSpec, text: str) -> bool:
-    """True if the value of an option is the address of a server. The value of an option for a path counts as an address
-    only if the value is an HTTP URL."""
+    """True if the value of an option is the address of a server. If the option is a path, the value counts as an
+    address only if it is an HTTP URL."""
     known = spec.option(key)
     is_named = names_server(key) or (known is not None and known.is_address)
     return is_named or text.lower().startswith(("http://", "https://"))

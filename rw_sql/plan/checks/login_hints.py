@@ -1,4 +1,4 @@
-"""The hints about the login of a statement to an upstream or target."""
+"""Makes the hints about the login to an upstream or target in a statement."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _IDENTITY = re.compile(
 
 
 def parts_of_login(options: Iterable[Option]) -> list[Option]:
-    """The properties with a part of the login, and the addresses that contain a login. Certificates come last, because
-    a server that asks for a user refuses the user and not the certificate."""
+    """The properties with a part of the login, and the addresses that contain a login. Certificates come last: a server
+    that requires a user refuses the user, not the certificate."""
     listed = tuple(options)
     users = [option for option in listed if _is_of_user(option)]
     return [*users, *(option for option in listed if option not in users and _CERTIFICATE.search(option.key))]
@@ -61,7 +61,7 @@ def login_hint(
     login: Sequence[Option], connection: ConnectionValue | None, otherwise: str, shared: Sequence[Option]
 ) -> str | None:
     """The hint for a server that refuses the login; None if the login is missing. ``login`` are the properties of the
-    login in the statement, and ``shared`` the properties of the connection, if they are known."""
+    login in the statement, and ``shared`` are the properties of the connection, if they are known."""
     if connection is not None and shared and not login:
         listed = ", ".join(f"{option.key} = '…'" for option in shared if not isinstance(option.value, SecretValue))
         name = sql_name(connection.connection.key)
@@ -85,7 +85,8 @@ def _secret_hint(login: Sequence[Option]) -> str:
 
 
 def missing_login(options: Iterable[Option]) -> str:
-    """The hint for a server that requires a login, if the statement has none: the properties of a login."""
+    """The hint for a server that requires a login, if the statement has no login. The hint names the properties of a
+    login."""
     listed = tuple(options)
     spec, given = spec_of(listed), {option.key: option_text(option.value).lower() for option in listed}
     if spec is None:
@@ -117,7 +118,8 @@ without a login."""
 
 
 def spec_of(options: Iterable[Option]) -> ConnectorSpec | None:
-    """The spec of the connector or type in a WITH list; None if the list has none that is known."""
+    """Returns the spec of the connector or connection type in a WITH list; None if the list has no known connector or
+    type."""
     values = {option.key: option_text(option.value) for option in options if isinstance(option.value, TextValue)}
     name = values.get("connector", "")
     if name in connector_names():
@@ -129,6 +131,6 @@ def spec_of(options: Iterable[Option]) -> ConnectorSpec | None:
 
 def of_connection(connection: ConnectionValue, part: str, key: str) -> str:
     """The part of a hint that shows and changes a property of a connection. ``key`` is the property with its value, and
-    ``part`` describes it."""
+    ``part`` describes the property."""
     name = sql_name(connection.connection.key)
     return f"SHOW CREATE CONNECTION {name} shows the {part}, and ALTER CONNECTION {name} SET ({key}) changes it"

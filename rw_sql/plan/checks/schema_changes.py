@@ -1,4 +1,5 @@
-"""The difference between the schema with which a source decodes its records and the newest schema in the registry."""
+"""Determines the difference between the schema with which a source decodes its records and the newest schema in the
+registry."""
 
 from __future__ import annotations
 
@@ -58,8 +59,8 @@ def schema_change(
     """The difference between the schema that is stored in a definition and the newest schema in the registry. ``gone``
     are the fields of dropped columns, in lower case.
 
-    Raises SqlError if the newest schema would drop columns, change columns, or make older records unreadable. The
-    messages are RisingWave's.
+    Raises SqlError if the newest schema would drop columns, change columns, or make older records unreadable. The error
+    messages are the same as RisingWave's.
     """
     kind = "source" if isinstance(definition, CreateSource) else "table"
     stored = stored_schema(definition)

@@ -72,8 +72,8 @@ without a type name if ``decimal.handling.mode`` is string. It writes bytes as t
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSchema:
     """The columns and the text of a schema. ``key`` is the schema of the records' keys, and ``key_text`` is the text of
-    this schema as the definition stores it. If the key is a single value, ``key`` has one column, which is the primary
-    key.
+    this schema in the form that the definition stores. If the key is a single value, ``key`` has one column, which is
+    the primary key.
 
     The types in ``columns`` take Kafka Connect's type names into account. ``plain`` maps each column to its type
     according to Avro alone. ``others`` maps each column to the further types with which the column may be declared. In
@@ -134,8 +134,8 @@ def with_schema(statement: _StatementT, snapshot: Snapshot, inspector: Inspector
 
 
 def _fitted(statement: _StatementT, found: FoundSchema) -> _StatementT:
-    """Returns the statement with the schema. If the statement lists columns, it keeps these columns; otherwise, the
-    schema's columns are added. Raises SqlError if the schema lacks one of the listed columns."""
+    """Returns the statement with the schema. If the statement lists columns, the result has the same columns.
+    Otherwise, the schema's columns are added. Raises SqlError if the schema lacks one of the listed columns."""
     of_rows = of_rows_and_keys(statement, found)
     plain = [column for column in statement.columns if column.generated is None]
     if plain:
@@ -184,8 +184,8 @@ def _with_key(statement: _StatementT, found: FoundSchema) -> _StatementT:
 def of_rows_and_keys(definition: CreateSource | CreateTable, found: FoundSchema) -> FoundSchema:
     """Returns the schema of the rows of a source. The rows have the columns of the records' values, and the columns
     that only the records' keys have. With UPSERT, the columns of the primary key have the types of the records' keys,
-    even if the records' values have fields with the same names. The reason is that the values of these columns come
-    from the keys."""
+    because the values of these columns come from the keys. This is true even if the records' values have fields with
+    the same names."""
     key, clause = found.key, definition.format
     if key is None or clause is None:
         return found
@@ -257,8 +257,8 @@ def found_in(clause: FormatEncode, text: str, needed: Collection[str] | None = N
 
 
 def stored_columns(definition: CreateSource | CreateTable) -> FoundSchema:
-    """The schema that is stored in a definition, as :func:`of_rows_and_keys` returns it. Fields that no column type can
-    represent are left out, because the definition has no columns for them."""
+    """Returns the schema that is stored in a definition, in the form of the result of :func:`of_rows_and_keys`. Fields
+    that no column type can represent are left out, because the definition has no columns for them."""
     clause, text = definition.format, stored_schema(definition)
     if clause is None or text is None:
         raise TypeError("the definition has no schema")
@@ -400,7 +400,7 @@ def columns_named(columns: Sequence[Typed], span: Span) -> tuple[ColumnDefinitio
 def require_fields(columns: Sequence[ColumnDefinition], found: FoundSchema, *, missing_hint: str = "") -> None:
     """Raises SqlError for a column that the schema lacks or defines with another type.
 
-    The messages are RisingWave's. ``missing_hint`` is the hint about a column that the schema lacks.
+    The error messages are the same as RisingWave's. ``missing_hint`` is the hint about a column that the schema lacks.
     """
     types = dict(found.columns)
     for column in columns:

@@ -53,8 +53,9 @@ Without KEY ENCODE, keys are encoded like values.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkInput:
-    """The input of a sink: the ids of the objects that it reads, a query over these objects, and the schema of the rows
-    in Spark's JSON form. If the query is empty, the sink reads the rows of a single object, unchanged.
+    """The input of a sink. The fields are the ids of the objects that the sink reads, a query over these objects, and
+    the schema of the rows in Spark's JSON form. If the query is empty, the sink reads the rows of a single object,
+    unchanged.
 
     ``keys`` are the columns that identify a row if rows are replaced; empty if rows are only appended. ``has_before``
     is True if changes include the old rows. ``is_ordered`` is True if rows with the same key have a defined order.

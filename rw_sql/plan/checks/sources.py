@@ -110,7 +110,8 @@ def require_registry_connection(snapshot: Snapshot, given: tuple[Option, ...]) -
 
 
 def require_secret(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
-    """Raises SqlError for a literal in a secret option, because everyone could read this literal in the catalog."""
+    """Raises SqlError for a literal in a secret option, because everyone who reads the catalog could see this
+    literal."""
     for option in options:
         known = spec.option(option.key)
         if known is not None and known.is_secret and not isinstance(option.value, SecretValue):

@@ -103,8 +103,8 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
 
 
 def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> SqlError:
-    """The error for a Spark statement that would change a path of the warehouse; ``record`` is the object to which the
-    path belongs."""
+    """The error for a Spark statement that would change a path of the warehouse; ``record`` is the object whose data
+    are at the path."""
     if record is None:
         message = f"{change.verb} cannot {_done_by(change)} {path}, because it belongs to rw_sql's warehouse"
         hint = "only rw_sql's statements change the warehouse: DROP SOURCE, DROP MATERIALIZED VIEW, DROP SINK"
@@ -155,8 +155,8 @@ _COMPANIONS = {ERRORS: ("table", "source"), REJECTED: ("sink",)}
 
 
 def companion_refusal(change: Changed, name: str, owner: ObjectRecord | None) -> SqlError:
-    """The error for a Spark statement that would change ``name``, a view of refused records. ``owner`` is the object to
-    which the view belongs; None if the object no longer exists."""
+    """The error for a Spark statement that would change ``name``, a view of refused records. ``owner`` is the object
+    whose refused records the view shows; None if this object no longer exists."""
     base, _, end = name.rpartition("$")
     kind = "sink" if f"${end}".lower() == REJECTED else "source"
     if owner is not None:
@@ -182,5 +182,5 @@ def catalog_refusal(change: Changed, name: str) -> SqlError:
 
 
 def _done_by(change: Changed) -> str:
-    """What the statement would do to an object, in a word."""
+    """Returns the effect of the statement on an object, as one word."""
     return "drop" if change.verb.startswith("DROP ") else "change"

@@ -257,5 +257,6 @@ def _key_places(statement: CreateTable) -> dict[str, Span]:
 
 
 def _placed(constraint: TableConstraint, otherwise: Span) -> Span:
-    """The position of a constraint in the text; ``otherwise`` if the parser provides no position for the constraint."""
+    """The position of a constraint in the text. If the parser provides no position for the constraint, the result is
+    ``otherwise``."""
     return constraint.span if constraint.span.end else otherwise

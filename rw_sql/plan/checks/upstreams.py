@@ -82,7 +82,7 @@ def require_upstream(
 
     ``options`` are the options in the statement; the error points at the wrong option. ``stored`` is STORED or
     STORED_IN_LIST if the statement accepts VALIDATE. ``definition`` are the options in the catalog, which have no
-    positions in the statement: those of the stored object or of the statement's connection.
+    positions in the statement's text. These options are those of the stored object or of the statement's connection.
     """
     require_usable(upstream, f'the upstream of {kind} "{name}"', span, options, definition)
     if upstream.error is not None:
@@ -104,7 +104,7 @@ def require_upstream(
 def require_upstream_of(
     source: SourceRecord, upstream: Upstream, span: Span, *, options: tuple[Option, ...] = (), stored: str = ""
 ) -> None:
-    """Like :func:`require_upstream`, but for a source of the catalog."""
+    """Does the same as :func:`require_upstream`, for a source in the catalog."""
     is_faulty = upstream.error is not None or upstream.refused_key is not None
     definition = definition_of(source).options if is_faulty else ()
     require_upstream(upstream, source.name, span, options=options, stored=stored, definition=definition)
@@ -119,8 +119,8 @@ def require_usable(
 ) -> None:
     """Raises SqlError INVALID_PROPERTY if the client refused the value of a property and therefore sent no request.
 
-    ``what`` is the upstream or target. ``options`` are the options in the statement, and ``definition`` those that the
-    catalog has.
+    ``what`` is the upstream or target. ``options`` are the options in the statement, and ``definition`` are the options
+    in the catalog.
     """
     if look.refused_key is not None:
         listed, stored = tuple(options), tuple(definition)
@@ -152,7 +152,8 @@ _A_SECRET = "ALTER SECRET a_secret"
 
 def _missing_hint(upstream: Upstream, listed: Collection[str]) -> str:
     """The hint for the first missing name. ``listed`` are the names in the property that contains the missing name;
-    empty if the statement does not contain it. The hint does not suggest names that the statement already has."""
+    empty if the statement does not contain this property. The hint does not suggest names that the statement already
+    has."""
     wanted = upstream.missing[0]
     create = upstream.remedy.replace("{name}", wanted)
     others = [name for name in listed if name not in upstream.missing]
@@ -226,8 +227,8 @@ def no_answer(
 
 
 def _wrong_protocol(what: str, reason: str, span: Span, options: tuple[Option, ...]) -> SqlError:
-    """Returns the error for two cases: the client uses TLS but the brokers do not, or the brokers close every
-    connection because the client uses no TLS or no login."""
+    """Returns the error for two cases: the client uses TLS but the brokers do not, or the client uses no TLS or no
+    login and the brokers therefore close every connection."""
     place = _place(options, _PROTOCOL) or address_place(options) or span
     if "does not support SSL" in reason:
         message = f"{what} does not use TLS, but properties.security.protocol requires TLS"
@@ -273,8 +274,9 @@ def _advertised(reason: str, options: Iterable[Option]) -> tuple[str, str] | Non
 
 def _address(options: Iterable[Option], reason: str) -> Option | None:
     """The property with the address that does not respond: a property whose host the reason names, otherwise the first
-    property with an address. Properties with servers are preferred to properties with paths. Among several servers, the
-    server with the longest named host is preferred, because a host with a port is more specific than a host alone."""
+    property with an address. Properties with servers are preferred to properties with paths. If the reason names the
+    hosts of several properties, the property with the longest host is preferred, because a host with a port is more
+    specific than a host alone."""
     listed = sorted(
         (option for option in options if ADDRESS.search(option.key)),
         key=lambda option: option.key.endswith(_IN_FILES),
@@ -336,14 +338,16 @@ def _address_hint(
 
 
 def _other_address(options: Iterable[Option]) -> str | None:
-    """The property with the address of a server, if the connector knows a server without it; None otherwise."""
+    """The property with the address of a server, if the connector has a default server without this property; otherwise
+    None."""
     spec = spec_of(options)
     keys = () if spec is None else (option.key for option in spec.options.values() if not option.is_required)
     return next((key for key in keys if ADDRESS.search(key) and not key.endswith(_IN_FILES)), None)
 
 
 def address_place(options: Iterable[Option]) -> Span | None:
-    """The position of the address in a statement's properties, or of the connection that contains the address."""
+    """The position of the address in a statement's properties. If the statement's connection contains the address, the
+    result is the position of the connection."""
     listed = tuple(options)
     address = _address(listed, "")
     if address is not None:
@@ -352,7 +356,7 @@ def address_place(options: Iterable[Option]) -> Span | None:
 
 
 def _place_in_address(options: Iterable[Option], reason: str) -> Span | None:
-    """The position of the first property from which the client makes the address in the reason."""
+    """The position of the first property from which the client builds the address that the reason contains."""
     for option in options:
         word = re.escape(option_text(option.value))
         if _OF_ADDRESS.search(option.key) and re.search(rf"(?<![\w-]){word}(?![\w-])", reason):
@@ -422,7 +426,7 @@ def require_target(
 
 
 def require_target_of(sink: SinkRecord, target: SinkLook, span: Span, *, is_stored: bool = True) -> None:
-    """Like :func:`require_target`, for a sink of the catalog."""
+    """Does the same as :func:`require_target`, for a sink in the catalog."""
     is_faulty = target.error is not None or target.refused_key is not None
     definition = sink_definition(sink.definition).options if is_faulty else ()
     require_target(target, sink.name, span, is_stored=is_stored, definition=definition)

@@ -1,4 +1,5 @@
-"""One change of a deployment: the statements that make an object match its definition in the folder."""
+"""Represents one change of a deployment. A change contains the statements that make an object match its definition in
+the folder."""
 
 from __future__ import annotations
 
@@ -33,11 +34,11 @@ dropped. Objects are recreated or dropped only with ``--allow-drop``.
 class DeployChange:
     """The change to one object.
 
-    ``place`` is the position of the object's definition in the folder; ``reason`` states why the object cannot be
-    altered in place. A *drop* has a reason only if other changes cannot be made without it.
+    ``place`` is the position of the object's definition in the folder. ``reason`` states why the object cannot be
+    altered in place. A *drop* has a reason only if other changes cannot be made without this drop.
 
-    ``touches`` are the ids of the objects that the change depends on or changes. Objects that do not exist yet are not
-    included, because they have no id.
+    ``touches`` are the ids of the objects that the change modifies or on which the change depends. Objects that do not
+    exist yet are not included, because they have no id.
     """
 
     action: str
@@ -55,7 +56,8 @@ class DeployChange:
 
     @property
     def is_required_drop(self) -> bool:
-        """True for the drop of an object that is not in the folder, if other changes cannot be made without it."""
+        """True for the drop of an object that is not in the folder, if other changes cannot be made without this
+        drop."""
         return self.action == DROP and bool(self.reason)
 
     @property

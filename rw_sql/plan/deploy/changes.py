@@ -275,8 +275,8 @@ def _parts(then: Snapshot, change: DeployChange, statements: tuple[Statement, ..
 
 
 def _not_renamed(then: Snapshot, wanted: FolderObject, dropped: set[str]) -> str:
-    """Returns a note that nothing is renamed if the comment of ``wanted`` states a former name that no object has, and
-    an object of this kind is dropped. Otherwise, returns the empty string."""
+    """Returns a note that nothing is renamed if the comment of ``wanted`` states a former name, no object has that
+    name, and an object of the same kind is dropped. Otherwise, returns the empty string."""
     if wanted.was is None or wanted.kind not in dropped or find_object(then, wanted.kind, wanted.was) is not None:
         return ""
     return f"nothing is renamed: no {spoken(wanted.kind)} is called {wanted.was}"
@@ -352,7 +352,8 @@ def _allowing(statement: Statement, allow: Sequence[str]) -> Statement:
 
 def _with_dependents(snapshot: Snapshot, ids: Iterable[int]) -> set[int]:
     """The objects and all their dependents. The dependents of a table include the dependents of its source. The
-    dependents include the views whose new query, after their rebuild, will read an object."""
+    dependents also include each view that is being rebuilt with a new query, if the new query reads one of the
+    objects."""
     found: set[int] = set()
     waiting = list(ids)
     while waiting:
@@ -373,8 +374,8 @@ def _is_own(snapshot: Snapshot, record: ObjectRecord | None) -> bool:
 def _drops(
     snapshot: Snapshot, ids: Iterable[int], why: Mapping[int, str], *, lost: Collection[int]
 ) -> list[DeployChange]:
-    """The DROP statements for objects; a reader is dropped before its inputs. (The reverse order of creation would be
-    wrong, because a reader may be older than its input.)
+    """The DROP statements for objects; an object is dropped before the objects that it reads. (The reverse order of
+    creation would be wrong, because an object may be older than an object that it reads.)
 
     ``why`` maps ids to the reasons for the drops. ``lost`` are the ids of the objects that are not created again.
     """

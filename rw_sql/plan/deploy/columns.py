@@ -1,4 +1,4 @@
-"""Orders the changes to a table's columns and to the table's readers: a column is dropped or renamed only when no
+"""Orders the changes to a table's columns and to the table's readers. A column is dropped or renamed only when no
 object uses this column any more."""
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def in_the_way(
 ) -> Iterator[tuple[ObjectRecord, str]]:
     """The readers of a table that must be dropped before its columns change, each with the reason.
 
-    ``rebuilt`` are the ids of the views that get another query. If a column is dropped, these views need not be dropped
-    first, because the column is dropped after their rebuild. If a column is renamed, these views must be dropped first,
-    because their new queries already use the new name.
+    ``rebuilt`` are the ids of the views that get another query. If the change drops a column, these views need not be
+    dropped first, because the column is dropped after their rebuild. If the change renames a column, these views must
+    be dropped first, because their new queries already use the new name.
     """
     for statement in statements:
         if isinstance(statement, AlterTableRenameColumn):
@@ -92,7 +92,7 @@ def is_optional(snapshot: Snapshot, change: DeployChange) -> bool:
 
 def without_used_drops(snapshot: Snapshot, change: DeployChange) -> DeployChange:
     """Returns the change without the :func:`optional_drops` of columns that a view or sink may use. With such a
-    statement, the view or sink would be created again, although the column may stay."""
+    statement, the view or sink would have to be created again, although the column need not be dropped."""
     table = snapshot.get(change.touches[0]) if change.touches else None
     if not isinstance(table, TableRecord):
         return change

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 
 class KnownDefinitions:
-    """The names and definitions of the objects that a deployment changes, as its own statements have left them.
+    """The names and definitions that the objects of a deployment have after the deployment's own statements.
 
-    A deployment may wait for hours for a rebuild. Meanwhile, another session may change the same objects, for example
-    a deployment of a newer folder, whose changes must not be overwritten. Epochs do not show this, because the end of a
-    rebuild raises them too. For a view that is being rebuilt, the definition is the one that it will have afterwards.
+    A deployment may wait for hours for a rebuild. Meanwhile, another session may change the same objects. For example,
+    a deployment of a newer folder may change them, and its changes must not be overwritten. Epochs do not show such
+    changes, because the end of a rebuild raises epochs too. For a view that is being rebuilt, the stored definition is
+    the definition after the rebuild.
     """
 
     def __init__(self, snapshot: Snapshot, changes: Iterable[DeployChange]) -> None:
@@ -33,7 +34,7 @@ class KnownDefinitions:
         """Raises SqlError CONCURRENT_CHANGE if another session has changed or dropped the object of a change. ``again``
         is the instruction for continuing, such as "run the same command again".
 
-        A WAIT overwrites nothing, so it needs no check.
+        A WAIT overwrites nothing, so a WAIT needs no check.
         """
         id_ = _changed(change)
         if id_ is None:
@@ -50,11 +51,12 @@ class KnownDefinitions:
         )
 
     def renew(self, snapshot: Snapshot, change: DeployChange) -> None:
-        """Takes over what a statement of a change has done to the definitions. The statement is not a WAIT, during
-        which only other sessions change definitions. ``snapshot`` is the catalog after the statement.
+        """Stores the definitions after a statement of a change. The statement is not a WAIT, because during a WAIT,
+        only other sessions change definitions. ``snapshot`` is the catalog after the statement.
 
-        Only the definitions of the object and of its dependents are taken over, so that a change by another session
-        during the statement is detected. A rename also changes the definitions of the object's readers, for example.
+        Only the definitions of the object and of its dependents are stored, so that a change to another object by
+        another session during the statement is detected. A rename also changes the definitions of the object's readers,
+        for example.
         """
         id_ = _changed(change)
         if id_ is None:
@@ -83,8 +85,8 @@ def _definition(snapshot: Snapshot, id_: int) -> tuple[str, str] | None:
 
 
 def _with_dependents(snapshot: Snapshot, id_: int) -> set[int]:
-    """The object and its dependents, including the views whose new query, after their rebuild, will read the object.
-    For a table, the result includes the readers of the table's source."""
+    """Returns the object and its dependents. These include each view that is being rebuilt with a new query that reads
+    the object. For a table, the result includes the readers of the table's source."""
     record = snapshot.get(id_)
     starts = [id_]
     if isinstance(record, TableRecord) and record.source_id is not None:

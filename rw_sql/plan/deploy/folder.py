@@ -113,8 +113,8 @@ class _NoObjects:
 
 
 def read_folder(texts: Iterable[tuple[str, str]], variables: Mapping[str, str]) -> tuple[FolderObject, ...]:
-    """The objects that files define, in the order of the statements. The files are (name, text) pairs; in the texts,
-    the value of a variable replaces ``${name}``.
+    """The objects that files define, in the order of the statements. The files are (name, text) pairs. In the texts,
+    each ``${name}`` is replaced with the value of the variable.
 
     Raises SqlError, located in the file, for a statement that is not an rw_sql CREATE, for a name that is defined
     twice, and for a secret whose value is in a file. If several statements are wrong, the error is about the first
@@ -186,8 +186,8 @@ def read_variables(text: str, file: str) -> dict[str, str]:
 
 
 def statements_with_notes(text: str) -> list[tuple[ScriptStatement, str]]:
-    """The statements of a file. Each statement comes with its comments: those above the statement, those inside the
-    statement, and those after the statement on its last line."""
+    """Returns the statements of a file. Returns each statement with three kinds of comments: comments above the
+    statement, comments inside the statement, and comments after the statement on its last line."""
     found = []
     parts = split_script(text)
     above = 0
@@ -237,8 +237,8 @@ def _objects(expanded: Expanded, file: str, wrong: list[SqlError]) -> Iterator[F
 def folder_object(text: str, notes: str, *, file: str, line: int, has_values: bool = False) -> FolderObject:
     """The object that a statement of a folder defines; ``notes`` contains the statement's comments.
 
-    Raises SqlError, located in the statement, for a statement that a folder must not contain. With ``has_values``,
-    the statement may contain the value of a secret.
+    Raises SqlError, located in the statement, for a statement that a folder must not contain. If ``has_values`` is
+    True, the statement may contain the value of a secret.
     """
     try:
         statement = parse_statement(text)

@@ -31,7 +31,8 @@ _Named = SourceRecord | MaterializedViewRecord | SinkRecord
 def rename_object(
     snapshot: Snapshot, wanted: FolderObject, folder: Sequence[FolderObject]
 ) -> tuple[Snapshot, DeployChange]:
-    """Renames an object: returns the catalog in which the object has its new name, and the change that renames it."""
+    """Renames an object. Returns the catalog in which the object has its new name, and the change that renames the
+    object."""
     assert wanted.was is not None
     record = find_object(snapshot, wanted.kind, wanted.was)
     if not isinstance(record, _Named):
@@ -137,6 +138,6 @@ def _moves(
 
 
 def _is_free(snapshot: Snapshot, name: Name) -> bool:
-    """True if no relation has the name. Upper and lower case are ignored."""
+    """True if no relation has the name. The name is not case-sensitive."""
     records = (record for kind in (*RELATION_KINDS, "sink") for record in snapshot.all(kind))
     return all(record.name.lower() != name.key.lower() for record in records)

@@ -1,4 +1,4 @@
-"""Options that move from an object into its connection, or from the connection into the object."""
+"""Handles options that move from an object into the object's connection, or from the connection into the object."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ def detour_of(
 
     An object and its connection must not set the same option, and the object must not lack a required option.
     Therefore, neither the object nor the connection can be altered first. Instead, the object is detached from the
-    connection while the connection is altered. ``before`` and ``after`` map names to the definitions that the
-    connections have and will have. ``dialects`` has the same meaning as in :func:`least_change`.
+    connection while the connection is altered. ``before`` maps the names of the connections to their present
+    definitions, and ``after`` maps the names to their new definitions. ``dialects`` has the same meaning as in
+    :func:`least_change`.
     """
     connected = (CreateSource, CreateTable, CreateSink)
     if not isinstance(current, connected) or not isinstance(wanted, connected):

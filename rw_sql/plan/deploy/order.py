@@ -1,4 +1,5 @@
-"""The order in which a folder's objects can be created: each object follows the objects that it refers to."""
+"""Determines the order in which a folder's objects can be created. In this order, each object follows the objects to
+which it refers."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ _PLACES = {kind: at for at, kind in enumerate(KINDS.values())}
 
 
 class CircleError(SqlError):
-    """A circular dependency among objects of a folder: each of ``members`` reads the next member, and the last member
-    reads the first member."""
+    """Raised for a circular dependency among objects of a folder. Each of ``members`` reads the next member, and the
+    last member reads the first member."""
 
     def __init__(self, members: Sequence[FolderObject]) -> None:
         circle = " → ".join(found.name for found in (*members, members[0]))
@@ -101,5 +102,6 @@ def in_order(folder: Sequence[FolderObject]) -> tuple[FolderObject, ...]:
 
 
 def key_of(kind: str, name: str) -> tuple[str, str]:
-    """The object as :func:`named_by` refers to it: all kinds of relations share one namespace."""
+    """Returns the object's key in the form of the results of :func:`named_by`. All kinds of relations share one
+    namespace."""
     return ("relation" if kind in RELATIONS else kind, name)

@@ -1,6 +1,7 @@
-"""Stores a deployment plan in a file: the changes, and the epochs of the objects on which the changes depend.
+"""Stores a deployment plan in a file. The plan contains the changes, and the epochs of the objects on which the changes
+depend.
 
-The plan is carried out exactly as stored, or not at all.
+The plan is either carried out exactly as stored or not carried out.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ FORMAT = 1
 class SavedPlan:
     """Changes, and the state of the catalog for which they were planned.
 
-    ``epochs`` maps the id of each object on which the changes depend to the object's epoch. ``free`` are (kind, name)
-    pairs; no object with such a kind and name may exist when the plan is applied. ``dependents`` maps the id of each
-    object that is dropped or rebuilt to the ids of the objects that depend on it.
+    ``epochs`` maps the id of each object on which the changes depend to the object's epoch. ``free`` contains pairs
+    (kind, name). When the plan is applied, no object with such a kind and name may exist. ``dependents`` maps the id of
+    each object that is dropped or rebuilt to the ids of the objects that depend on it.
     """
 
     warehouse: str
@@ -85,8 +86,8 @@ def _dependents(snapshot: Snapshot, id_: int) -> list[ObjectRecord]:
 def to_json(plan: SavedPlan) -> str:
     """The plan as JSON text.
 
-    The text contains no secret values: statements refer to secrets by name, and no plan is made for a folder with
-    secret values.
+    The text contains no values of secrets, because statements refer to secrets by name, and no plan is made for a
+    folder that contains values of secrets.
     """
     data = {
         "format": FORMAT,

@@ -1,5 +1,5 @@
-"""Finds the objects of a folder that are to be renamed: those with a comment ``-- rw: renamed from <name>`` that names
-an object of the catalog."""
+"""Finds the objects of a folder that must be renamed. These objects have a comment ``-- rw: renamed from <name>`` that
+names an object of the catalog."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def renames(
 ) -> tuple[FolderObject, ...]:
     """Returns the objects to rename, sorted so that each object's new name is free when the object is renamed.
 
-    ``find`` returns the catalog's object with a kind and name; ``is_same`` compares definitions. An object is renamed
-    only when no other object of the catalog has the new name. The folder may also define another object that has the
-    old name. In this case, an object is renamed only under one of two conditions. The first condition is that another
-    object of the catalog is to get the old name. The second condition is that the catalog's definition under the old
-    name equals the folder's definition of the renamed object, and differs from the folder's definition under the old
-    name.
+    ``find`` is a function that returns the catalog's object with a kind and name. ``is_same`` is a function that
+    compares definitions. An object is renamed only when no other object of the catalog has the new name. The folder may
+    also define another object that has the old name. In this case, an object is renamed only under one of two
+    conditions. The first condition is that another object of the catalog will get the old name. The second condition is
+    that the catalog's definition under the old name equals the folder's definition of the renamed object, and differs
+    from the folder's definition under the old name.
     """
     candidates = [wanted for wanted in folder if wanted.was is not None and find(wanted.kind, wanted.was) is not None]
     coming = {(wanted.kind, wanted.name) for wanted in candidates}
@@ -79,9 +79,10 @@ def half_renamed(
     """Returns the objects whose rename was interrupted between its two statements, each with the name that it has now
     as its former name.
 
-    A rename to another schema and another name takes two statements. Between them, an object has a name that the folder
-    does not contain. ``find`` is as in :func:`renames`. ``is_kept`` returns True if a safe change in place gives the
-    object its definition; an object with any other definition is not taken for the renamed object.
+    A rename to another schema and another name takes two statements. Between these statements, an object has a name
+    that the folder does not contain. ``find`` has the same meaning as in :func:`renames`. ``is_kept`` is a function
+    that returns True if a safe change in place gives the object its definition. An object with any other definition
+    does not count as the renamed object.
     """
     found: list[FolderObject] = []
     names = names_of(folder)
@@ -99,8 +100,8 @@ def half_renamed(
 
 
 def half_names(old: Name, new: Name) -> tuple[Name, Name]:
-    """The names between the old and the new name of an object: the old name in the new schema, and the new name in the
-    old schema."""
+    """Returns the two names that an object may have between its two renames: the old name in the new schema, and the
+    new name in the old schema."""
     return Name(parts=(*new.parts[:-1], old.last)), Name(parts=(*old.parts[:-1], new.last))
 
 
@@ -113,7 +114,7 @@ def names_of(folder: Sequence[FolderObject]) -> frozenset[str]:
 def with_own_schema(
     folder: Sequence[FolderObject], find: Callable[[str, str], ObjectRecord | None]
 ) -> tuple[FolderObject, ...]:
-    """Returns the folder's objects, with the schema added to each former name that lacks it.
+    """Returns the folder's objects. If a former name lacks the schema, the schema is added.
 
     A comment may omit the schema. If no object of ``public`` has the name, the comment refers to an object in the
     schema of the renamed object.

@@ -30,13 +30,13 @@ def waiting_for(
     """Returns the statements that wait for a running rebuild, and the reason for them. ``to_be`` is the record that the
     view will have after the rebuild, and ``definition`` is its definition.
 
-    If the first WAIT ends before the rebuild is complete, the CREATE OR REPLACE begins the rebuild again if its job is
-    stalled, and changes nothing otherwise. The status of the job is not known before the WAIT, because a process that
-    takes the jobs over starts them anew.
+    If the first WAIT ends before the rebuild is complete, the CREATE OR REPLACE begins the rebuild again, provided that
+    the job of the rebuild is stalled. Otherwise, the CREATE OR REPLACE changes nothing. The status of the job is not
+    known before the WAIT, because a process that takes over the jobs starts them again.
 
-    The result is only a WAIT for a view that reads another view that is being rebuilt, because the rebuilds of both
-    views begin again with the other view. The result is also only a WAIT for a view that would get more columns,
-    because the CREATE OR REPLACE would then begin even a healthy rebuild again.
+    In two cases, the result is only a WAIT. In the first case, the view reads another view that is being rebuilt: the
+    rebuilds of both views begin again together with the rebuild of the other view. In the second case, the view would
+    get more columns, so that the CREATE OR REPLACE would begin even a healthy rebuild again.
     """
     wait = Wait(kind="MATERIALIZED VIEW", name=Name.of(record.name))
     others = (rebuild.view_id for rebuild in snapshot.all("rebuild") if rebuild.view_id != record.id)
@@ -52,8 +52,8 @@ def waiting_for(
 def rebuilds_last(
     changes: Sequence[DeployChange], ordered: Sequence[FolderObject], running: Collection[int]
 ) -> list[DeployChange]:
-    """Sorts changes so that only those changes wait for a rebuild that need its result: the changes of the rebuilt
-    views and of the objects that read these views, directly or through other objects.
+    """Sorts changes so that only the changes that need the result of a rebuild wait for the rebuild. These are the
+    changes of the rebuilt views, and of the objects that read these views directly or through other objects.
 
     ``ordered`` are all objects of the folder; each object follows the objects that it reads. ``running`` are the ids of
     the views whose change waits for a rebuild that is already running. Statements that alter such a view precede the
@@ -99,7 +99,8 @@ def _together(changes: Sequence[DeployChange]) -> list[DeployChange]:
 
 
 def _parts(change: DeployChange) -> tuple[list[DeployChange], list[DeployChange]]:
-    """The change with only the statements before its first WAIT, if any, and with only the other statements."""
+    """Returns two changes: the change with only the statements before its first WAIT, and the change with only the
+    other statements."""
     at = next(at for at, statement in enumerate(change.statements) if isinstance(statement, Wait))
     now, then = (replace(change, statements=part) for part in (change.statements[:at], change.statements[at:]))
     return [now] if at else [], [then]

@@ -34,8 +34,8 @@ def columns_to_gain(snapshot: Snapshot, view: ObjectRecord, altered: Mapping[int
     empty for other objects, and for a view that cannot be rebuilt.
 
     ``altered`` maps the id of a table to the change of the table. The result is also empty if the change drops or
-    renames a column that the view may use, because the view is then created again. A column that stays because the view
-    uses it does not make the result empty (:func:`without_used_drops`).
+    renames a column that the view may use, because the view is then created again. If a column is kept because the view
+    uses it (:func:`without_used_drops`), the result does not become empty.
     """
     if not isinstance(view, MaterializedViewRecord) or isinstance(view, TableRecord):
         return ()
@@ -87,9 +87,9 @@ def why_created_again(snapshot: Snapshot, id_: int) -> str:
 
 
 def with_note(snapshot: Snapshot, change: DeployChange, remade: Collection[int]) -> DeployChange:
-    """Returns the change. If the change adds columns to a table, the result has a note about the objects whose query
-    selects these columns by ``*``, but which do not get the columns. ``remade`` are the ids of the objects that are
-    rebuilt, created again or dropped."""
+    """Returns the change. If the change adds columns to a table, the result has a note. The note names the objects
+    whose query selects these columns by ``*`` but that do not get these columns. ``remade`` are the ids of the objects
+    that are rebuilt, created again or dropped."""
     table, columns = snapshot.get(change.touches[0]), added_by(change.statements)
     if not columns or not isinstance(table, TableRecord) or change.reason:
         return change

@@ -3,5 +3,6 @@
 The previews of unsafe operations, and the reasons to refuse them, are derived from these effects.
 
 Imports: ``result``, ``checks``, ``ports``, ``model``. Begin with ``verdicts`` (the row for a split in a preview) and
-``dependents``; ``impact_of_changes`` joins the effects of several changes, as in a block, an UNDO or a REWIND.
+``dependents``; the module ``impact_of_changes`` combines the effects of several changes, as in a block, an UNDO or a
+REWIND.
 """

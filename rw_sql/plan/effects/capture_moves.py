@@ -30,8 +30,9 @@ def notes_on_capture(
     upstream: Upstream,
     states: Mapping[str, SplitState],
 ) -> Iterator[str]:
-    """Yields the reasons why the source stalls after its options change, each with the statement to run. ``options``
-    are the old options and the new options. Yields nothing if the source can continue or does not capture changes.
+    """Yields the reasons why the source stalls after its options were changed, each with the statement to run.
+    ``options`` are the old options and the new options. Yields nothing if the source can continue or does not capture
+    changes.
     """
     if not isinstance(kind, ChangeConnector) or not upstream.is_reachable:
         return

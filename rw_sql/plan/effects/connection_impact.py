@@ -38,8 +38,8 @@ class Effect:
     """The effect on a source or sink.
 
     ``doubt`` is the reason why the object may have a different upstream or target after the change. If there is a
-    doubt, the statement is unsafe. ``notices`` name the views whose backfills need records that the source would leave
-    behind.
+    doubt, the statement is unsafe. ``notices`` name the views whose backfills need records of the upstream that the
+    source would leave.
     """
 
     splits: tuple[SplitPreview, ...]
@@ -88,8 +88,8 @@ def _address(url: str, default_port: int | None) -> tuple[str | int | None, ...]
 
 
 def may_be_elsewhere(spec: ConnectorSpec, old: PlannedOptions, new: PlannedOptions) -> bool:
-    """True if, with the new properties, the name of a split may refer to a split of another upstream. A change to
-    ``topic`` alone does not count, because the name of a split includes its topic."""
+    """True if, with the new properties, the name of a split may refer to a split of another upstream. The result is
+    False if only ``topic`` changes, because the name of a split includes its topic."""
     return may_move(spec, tuple(each for each in differences(old, new) if each[0] != "topic"))
 
 
@@ -99,8 +99,8 @@ def selects_others(spec: ConnectorSpec, old: PlannedOptions, new: PlannedOptions
 
 
 def unselected_notice(source: SourceRecord) -> str:
-    """Returns the notice about a source that selects other records than before. The notice contains the statements that
-    make the source read the newly selected records before its positions."""
+    """Returns the notice about a source that selects other records than before. The notice contains statements with
+    which the source reads the newly selected records that are before its positions."""
     name = sql_name(source.name)
     return (
         "the records that only the new properties select are not read if they are before the source's positions; to "
@@ -119,12 +119,12 @@ def effect_on(
     may_move: bool,
     is_switchable: bool = True,
 ) -> Effect:
-    """Returns the effect on a source. Looks at the upstream that the source has in the changed catalog ``moved``.
+    """Returns the effect on a source. Examines the upstream that the source has in the changed catalog ``moved``.
 
     Raises SqlError if the upstream cannot be used.
 
-    ``is_switchable`` is True if the statement accepts VALIDATE. With ``may_move``, an upstream that does not report its
-    identity counts as a different upstream.
+    ``is_switchable`` is True if the statement accepts VALIDATE. If ``may_move`` is True, an upstream that does not
+    report its identity counts as a different upstream.
     """
     options = source_options(moved, source)
     upstream = inspector.upstreams.look(source.connector, options)

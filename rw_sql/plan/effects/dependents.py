@@ -1,4 +1,5 @@
-"""The effect of a move on a source's dependents: some may count rows twice, and some may drop late rows."""
+"""Computes the effect of a move on a source's dependents. Some dependents may count rows twice, and some may drop late
+rows."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 def effects_on_dependents(
     snapshot: Snapshot, inspector: Inspector, reader: Reader, splits: Iterable[SplitPreview]
 ) -> tuple[str, ...]:
-    """Notices about dependents that process rows a second time, about views that drop late rows because of their
-    watermark, and about backfills that need records of splits that the source leaves."""
+    """Returns notices about dependents that process rows a second time, about views that drop late rows because of
+    their watermark, and about backfills that need records of splits that the source leaves."""
     dependents = reader.dependents(snapshot)
     views = [view for view in dependents if isinstance(view, MaterializedViewRecord)]
     rows = list(splits)
@@ -63,7 +64,7 @@ def effects_on_dependents(
 def unfinished_backfills(
     snapshot: Snapshot, inspector: Inspector, reader: Reader, splits: Iterable[SplitPreview]
 ) -> tuple[str, ...]:
-    """Notices about views whose backfill is not complete and needs records of splits that the source leaves."""
+    """Returns notices about views whose backfill is not complete and needs records of splits that the source leaves."""
     views = [view for view in reader.dependents(snapshot) if isinstance(view, MaterializedViewRecord)]
     if not views or not any(_is_left(row) for row in splits):
         return ()
@@ -80,8 +81,8 @@ def unfinished_backfills(
 def _changes_between(
     snapshot: Snapshot, inspector: Inspector, source: SourceRecord, rows: Iterable[SplitPreview]
 ) -> Iterator[str]:
-    """Notices about a move of a change data capture source: the transactions that the move skips or repeats, if they
-    can be counted."""
+    """Returns notices about a move of a change data capture source. The notices state the number of transactions that
+    the move skips or repeats, if these transactions can be counted."""
     options = source_options(snapshot, source)
     for row in rows:
         if not (row.gaps or row.duplicates) or row.old is None or row.new is None:
@@ -116,14 +117,14 @@ def _adds(record: ObjectRecord) -> bool:
 
 
 def _is_left(row: SplitPreview) -> bool:
-    """True if the source reads the split now and will no longer read it. Also returns True if the split's name may
-    refer to a different split after the move."""
+    """True if the source reads the split at present and will no longer read the split after the move. Also returns True
+    if the split's name may refer to a different split after the move."""
     is_gone = row.new is None and row.verdict != FORGOTTEN_SPLIT
     return row.old is not None and (is_gone or row.verdict in (OTHER_CLUSTER_SPLIT, RECREATED_SPLIT, UNTOLD_SPLIT))
 
 
 def _may_be_late(row: SplitPreview) -> bool:
-    """True if rows may arrive that are older than the newest rows that were read so far."""
+    """True if arriving rows may be older than the newest rows that were read so far."""
     is_back = row.old is not None and row.new is not None and row.new < row.old
     return (
         is_back or row.duplicates > 0 or row.verdict.startswith("UNKNOWN") or (row.old is None and row.new is not None)

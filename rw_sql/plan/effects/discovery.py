@@ -1,5 +1,5 @@
-"""Discovers splits: determines which splits a source reads, and at which positions the source begins to read new
-splits. A position is the next record to read."""
+"""Discovers splits. The module determines which splits a source reads, and at which positions the source begins to read
+new splits. A position is the next record to read."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def startup_states(
     inspector: Inspector, kind: Connector, connector: str, options: PlannedOptions, splits: Iterable[UpstreamSplit]
 ) -> dict[str, SplitState]:
-    """Returns the initial positions of splits without a state. The positions are the current offsets for which
-    ``scan.startup.mode`` stands."""
+    """Returns the initial positions of splits without a state. The positions are the current offsets that
+    ``scan.startup.mode`` selects."""
     resolved = visible(options)
     wanted = list(splits)
     at_time = kind.startup_time(resolved)
@@ -34,7 +34,8 @@ def startup_states(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovery:
-    """The result of discovery: the splits to read, their positions, and in ``fresh`` the positions of new splits."""
+    """The result of discovery. It contains the splits to read, their positions and, in ``fresh``, the positions of new
+    splits."""
 
     assigned: tuple[str, ...]
     states: Mapping[str, SplitState]
@@ -73,7 +74,8 @@ def discover(
 
     A split whose stored position has the same identity keeps this position, unless the split is in ``forget``. If a
     partition was added to a topic that the source already reads, the source begins at the first record of the
-    partition. Any other split, and every split in ``forgotten``, begins as specified by ``scan.startup.mode``.
+    partition. Any other split, and every split in ``forgotten``, begins at the position that ``scan.startup.mode``
+    specifies.
     """
     keeps: dict[str, SplitState] = {}
     added: dict[str, SplitState] = {}

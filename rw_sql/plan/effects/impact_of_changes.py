@@ -59,7 +59,7 @@ class Unreadable:
     connector: str
 
     def describe(self) -> str:
-        """The split as part of a sentence: ``orders:0 at 40 (EXPIRED, it holds [60, 90))``."""
+        """Returns a description of the split as part of a sentence: ``orders:0 at 40 (EXPIRED, it holds [60, 90))``."""
         kind = connector(self.connector)
         at = "" if self.offset is None else f" at {shown_offset(kind, self.offset)}"
         holds = ""
@@ -145,7 +145,7 @@ def impacts_of(
     """The effects of a change to the catalog, from ``snapshot`` to ``then``, on the readers of these sources.
 
     ``restored`` maps a fragment to splits whose former positions are restored. Together with these positions, the
-    change restores the properties that the source had when it reached the positions.
+    change restores the properties that the source had when it reached these positions.
     """
     given_back = restored or {}
     moves: list[SourceImpact] = []
@@ -174,7 +174,7 @@ def impact_of(
     is_taken_back: bool = False,
     restored: Collection[str] = (),
 ) -> SourceImpact:
-    """The effect of the change to the catalog on one reader. Looks at the old and the new upstream.
+    """Returns the effect of the change to the catalog on one reader. Examines the old and the new upstream.
 
     ``is_taken_back`` is True if rows are restored together with the positions, so that nothing is repeated or skipped.
     ``restored`` are the splits whose former positions are restored, as in :func:`impacts_of`.
@@ -253,8 +253,8 @@ def _pauses(snapshot: Snapshot, then: Snapshot, source: SourceRecord) -> Iterabl
 
 
 def _endings(will_read: tuple[str, ...], reads: tuple[str, ...], found_again: Collection[str]) -> Iterable[str]:
-    """Notices about the splits that are no longer assigned. ``found_again`` are the splits that the next discovery
-    assigns again."""
+    """Returns notices about the splits that are no longer assigned after the change. ``found_again`` are the splits
+    that the next discovery assigns again."""
     gone = sorted(set(reads) - set(will_read))
     if left := [split for split in gone if split not in found_again]:
         yield f"no longer read: {first_names(left, _MOST_NAMED)}"

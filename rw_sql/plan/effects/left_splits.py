@@ -52,7 +52,7 @@ def stall_notice(source_name: str, lost: Collection[str]) -> str:
 
 
 def with_stored_ends(left: Upstream | None, kind: Connector, states: Mapping[str, SplitState]) -> Upstream | None:
-    """``left`` is the upstream that a source leaves. Returns ``left`` with additional splits: the splits in ``states``
+    """Returns the upstream ``left``, which a source leaves, with additional splits. These are the splits in ``states``
     whose positions show where the splits end.
 
     These splits may no longer exist upstream. The number of unread records in these splits is an upper limit.

@@ -1,4 +1,5 @@
-"""Plans statements on a source for each of its readers: one shared reader, or one direct reader per view."""
+"""Plans statements on a source for each reader of the source. A source has one shared reader, or one direct reader per
+view."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def for_each_reader(snapshot: Snapshot, source: SourceRecord, lower_one: Callable[[Reader], Plan]) -> Plan:
-    """Returns the plan of a statement on a source: the plans for the source's readers are joined into one operation.
+    """Returns the plan of a statement on a source. The plans for the source's readers are joined into one operation.
 
     A source that is not shared and has no readers yet is planned as if it had no splits.
     """

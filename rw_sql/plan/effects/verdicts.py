@@ -116,8 +116,8 @@ def verdict(
     positions: Positions,
     read_topics: Collection[str],
 ) -> Verdict:
-    """The effect of moving a split to ``new``: counts that are derived from the offsets in the log, or UNKNOWN
-    (reason).
+    """The effect of moving a split to ``new``: counts that are derived from the offsets in the log, or UNKNOWN with a
+    reason.
 
     A gap consists of the never-read offsets between the last record that was read and ``new``. Duplicates are the
     offsets at or after ``new`` that have been read already. ``read_topics`` are the topics of the splits with
@@ -174,7 +174,7 @@ def verdict(
 
 
 def _identity(*states: UpstreamSplit | SplitState | None) -> tuple[str | None, str | None]:
-    """The cluster and the incarnation that these states share. All states must be of the same incarnation. The cluster
+    """The cluster and the incarnation that these states share. All states must have the same incarnation. The cluster
     is None if no state contains a cluster, and the incarnation is None if no state contains an incarnation."""
     known = [state for state in states if state is not None]
     cluster = next((state.cluster for state in known if state.cluster), None)
@@ -182,7 +182,7 @@ def _identity(*states: UpstreamSplit | SplitState | None) -> tuple[str | None, s
 
 
 def _certainly_reached(reads: IncarnationReads, old: SplitState | None, seen: UpstreamSplit | None) -> int:
-    """Returns a lower bound of the offset up to which the source has read the incarnation that the upstream has."""
+    """Returns a lower bound of the offset up to which the source has read the upstream's present incarnation."""
     reached = reads.certain_reached
     if reached is None and old is not None:
         reached = old.offset
@@ -238,8 +238,8 @@ def without_identity(
     after: Mapping[str, SplitState | None],
     upstream: Upstream,
 ) -> tuple[SplitPreview, ...]:
-    """The rows of a preview, corrected for an upstream that does not report its identity and may therefore be a
-    different upstream than before.
+    """Returns the rows of a preview, corrected for an upstream that does not report its identity. Such an upstream may
+    be a different upstream than before.
 
     The verdict on a split that keeps its position becomes UNKNOWN, because the upstream may have another record at the
     split's offset.
@@ -263,9 +263,9 @@ def with_other_records(
     """Corrects the rows of a preview for new properties that select other records of the splits. Returns the rows, and
     True if a row has the verdict OTHER_RECORDS.
 
-    The records that only the new properties select are not read if they are before a split's position. Their number is
-    not known. The rows of the splits ``restored`` stay unchanged, because the new properties already selected the
-    records before the positions of these splits.
+    If records that only the new properties select are before a split's position, the source does not read these
+    records. Their number is not known. The rows of the splits ``restored`` stay unchanged, because the new properties
+    already selected the records before the positions of these splits.
     """
     found = tuple(
         replace(row, verdict=OTHER_RECORDS, is_exact=False)
@@ -281,7 +281,7 @@ def with_other_records(
 
 
 def shown_offset(kind: Connector, offset: int) -> str:
-    """An offset as the upstream writes it."""
+    """An offset in the upstream's own notation."""
     return kind.show_position(offset) if isinstance(kind, ChangeConnector) else str(offset)
 
 
@@ -297,7 +297,8 @@ def _written(
 
 
 def _left_behind(old: SplitState | None, seen: UpstreamSplit, why: str) -> SplitPreview:
-    """The row for a split that the source no longer reads: shows how many of the split's records will never be read."""
+    """Returns the row for a split that the source no longer reads. The row shows how many of the split's records will
+    never be read."""
     unread = seen.end - max(old.offset, seen.start) if old is not None and not seen.is_endless else 0
     found = counted(0, unread, is_exact=not why)
     return SplitPreview(

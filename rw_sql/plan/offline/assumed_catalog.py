@@ -1,4 +1,4 @@
-"""The catalog that the statements of a script would produce, with a record of its uncertain parts."""
+"""Represents the catalog that the statements of a script would produce, with a record of the uncertain parts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class AssumedCatalog:
     """The catalog that results from the statements checked so far. The effect of a statement that could not be planned
     is only approximated.
 
-    ``of_spark`` are names of Spark's tables that the script creates or that the caller declares.
+    ``of_spark`` are the names of Spark tables that the script creates or that the caller declares.
     """
 
     def __init__(self, snapshot: Snapshot, of_spark: Iterable[str]) -> None:
@@ -94,7 +94,7 @@ class AssumedCatalog:
         return frozenset(name for name, _ in relation_of(record).columns) if record is not None else frozenset()
 
     def is_undropped(self, statement: Statement, error: SqlError) -> bool:
-        """True if ``error`` says that a name is in use, and the name is in use only because an earlier DROP statement
+        """True if ``error`` states that a name is in use, and the name is in use only because an earlier DROP statement
         has an error."""
         name = getattr(statement, "name", None)
         return error.kind is DUPLICATE_OBJECT and name is not None and name.key in self._undropped
@@ -132,7 +132,7 @@ class AssumedCatalog:
         self.no_keys |= {view.id for view in views if visible_keys(view) != view.keys}
 
     def _follow_failed(self, statement: Statement) -> None:
-        """Handles an ALTER statement with an error: marks as unknown the parts that the statement would change."""
+        """Handles an ALTER statement with an error. Marks the parts that the statement would change as unknown."""
         name = getattr(statement, "name", None)
         kind = kind_of(statement)
         if name is None:
@@ -157,7 +157,7 @@ class AssumedCatalog:
                 self.no_columns |= set(ids)
 
     def see_spark(self, text: str) -> None:
-        """Applies the known effect of a statement of Spark."""
+        """Applies the known effect of a Spark statement to the catalog."""
         for kind, made in made_by_spark(text):
             last = made.rpartition(".")[2]
             if kind == FUNCTION:
@@ -172,8 +172,8 @@ class AssumedCatalog:
             self.parameters.pop(SEARCH_PATH, None)
 
     def know_by_name(self, text: str) -> None:
-        """Handles statements that do not parse: records the name of a CREATE's object, and marks the columns of an
-        ALTER's object as unknown."""
+        """Handles statements that do not parse. For a CREATE, records the name of the object. For an ALTER, marks the
+        columns of the object as unknown."""
         altered = _ALTERED.match(text)
         if altered is not None:
             last = (altered[2] or altered[3].lower()).replace('""', '"')

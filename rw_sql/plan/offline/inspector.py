@@ -1,6 +1,7 @@
 """The Inspector of ``rw-sql check``.
 
-The inspector reads the catalog. For all other facts, it returns assumed values with which every check passes.
+The inspector reads the catalog. For all facts that are not in the catalog, it returns assumed values with which every
+check passes.
 
 Each assumption is recorded, so that the report can list the facts that were not checked.
 """
@@ -262,8 +263,8 @@ class _Upstreams:
 
 
 class _StoredPositions:
-    """Returns the positions in the catalog, each raised to at least ASSUMED_OFFSET, so that no shift makes a position
-    negative."""
+    """Returns the positions in the catalog. A position below ASSUMED_OFFSET is raised to ASSUMED_OFFSET, so that no
+    shift makes a position negative."""
 
     def __init__(self, snapshot: Snapshot, note: Callable[[str], None]) -> None:
         self._snapshot = snapshot
@@ -308,7 +309,7 @@ class _StoredPositions:
 
 
 class OfflineJobs:
-    """The jobs of the objects in the catalog. The state of these jobs is unknown."""
+    """The jobs of the objects in the catalog. The states of these jobs are unknown."""
 
     def statuses(self) -> Mapping[str, JobStatus]:
         return {}

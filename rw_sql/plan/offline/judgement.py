@@ -45,8 +45,8 @@ _OF_OPTIONS = frozenset({UNKNOWN_PROPERTY, INVALID_PROPERTY})
 
 
 def is_of_the_world(statement: Statement, error: SqlError, inspector: OfflineInspector) -> bool:
-    """True if only an upstream, a reader's position, Spark or the machine on which the statement is run could confirm
-    this error."""
+    """True if this error could be confirmed only by an upstream, by a reader's position, by Spark, or by the machine on
+    which the statement runs."""
     match error.kind:
         case kind if kind is SPLITS_UNKNOWN:
             return bool(inspector.unchecked)

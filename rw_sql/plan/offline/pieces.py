@@ -38,12 +38,13 @@ def pieces_of(text: str) -> Iterator[ScriptStatement]:
 
 
 def rest_of(piece: ScriptStatement, error: SqlError) -> tuple[ScriptStatement, tuple[ScriptStatement, ...]]:
-    """Splits a piece that does not parse: returns its first part, and the statements that follow in the piece.
+    """Splits a piece that does not parse. Returns the first part of the piece, and the statements that follow in the
+    piece.
 
     If a quote is unclosed, the first part ends at a ``;`` that is inside the quote and at the end of a line. If a ``;``
-    seems to be missing, the first part ends before a line that begins like a statement. An unclosed comment before a
-    statement ends at its first ``*/``, or before a line that begins like a statement. If there is no such place, the
-    piece is returned unchanged.
+    seems to be missing, the first part ends before a line that begins like a statement. If a comment before a statement
+    is unclosed, the first part ends at the first ``*/`` in this comment, or before a line that begins like a statement.
+    If no such place exists, the piece is returned unchanged.
     """
     text = piece.text
     if text.startswith("/*"):

@@ -1,6 +1,6 @@
 """Analyzes the query of a view or sink: its inputs, and the errors in its text.
 
-The analysis itself is ``rw_sql.plan.queries.analysis``; only :func:`read_text` calls it.
+The package ``rw_sql.plan.queries.analysis`` contains the analysis itself, and only :func:`read_text` calls it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class TextFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextReading:
-    """The result of analyzing a query's text: its errors, and its columns (None: unknown)."""
+    """The result of analyzing a query's text. It contains the query's errors, and the query's columns (None if
+    unknown)."""
 
     findings: tuple[TextFinding, ...] = ()
     columns: Columns | None = None
@@ -60,7 +61,7 @@ class TextReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryReading:
-    """The result of analyzing a query: its errors, its columns as far as they are known, and the catalog names of its
+    """The result of analyzing a query. It contains the query's errors, the known columns, and the catalog names of the
     inputs.
 
     ``is_of_spark`` is True if the query reads tables that only Spark has. ``calls_own`` is True if the query calls
@@ -110,10 +111,10 @@ def read_query(
 ) -> QueryReading:
     """Analyzes a query whose inputs are objects of a catalog.
 
-    ``unknown`` are the ids of objects with unknown columns. ``of_spark`` are the names of tables that belong to Spark.
-    ``functions`` are the names of functions that earlier statements created in Spark. ``names_columns`` is True if the
-    query must name its columns, because its statement does not. ``may_read_spark`` is True if every name that is not in
-    the catalog may be a table of Spark. ``has_strict_quotes``: see :func:`analyze`.
+    ``unknown`` are the ids of objects with unknown columns. ``of_spark`` are the names of Spark tables. ``functions``
+    are the names of functions that earlier statements created in Spark. ``names_columns`` is True if the query must
+    name its columns because the statement does not list column names. ``may_read_spark`` is True if every name that is
+    not in the catalog may be a table of Spark. For ``has_strict_quotes``, see :func:`analyze`.
     """
     if dialect != "spark":
         return _read_translated(query, snapshot, unknown=unknown, of_spark=of_spark)
@@ -208,7 +209,7 @@ def _read_translated(
 
 
 def columns_known(columns: tuple[tuple[str, str], ...]) -> Columns:
-    """A relation's columns, with None for unknown types."""
+    """Returns a relation's columns, with None for each unknown type."""
     return tuple((name, None if kind == UNKNOWN_TYPE else kind) for name, kind in columns)
 
 
@@ -239,12 +240,12 @@ def read_text(
     is_function: Callable[[str], bool],
     has_strict_quotes: bool = False,
 ) -> TextReading:
-    """Analyzes a query in Spark's SQL: returns its findings and its columns. ``inputs`` has the columns of each
-    relation (None: not known).
+    """Analyzes a query in Spark's SQL. Returns the findings and the columns of the query. ``inputs`` maps each relation
+    to its columns, or to None if the columns are not known.
 
-    With ``names_columns``, each column needs a unique name. For ``has_strict_quotes``, see :func:`analyze`. The caller
-    must refuse relations that are not among the inputs. ``is_function`` returns whether a user may have defined a
-    function with a folded name; the call of such a function is not a finding.
+    If ``names_columns`` is True, each column needs a unique name. For ``has_strict_quotes``, see :func:`analyze`. The
+    caller must refuse relations that are not among the inputs. ``is_function`` is a function that returns whether a
+    user may have defined a function with a folded name. The call of such a function is not a finding.
     """
     known = {name: _analyzed(columns) for name, columns in inputs.items()}
     found = analyze(

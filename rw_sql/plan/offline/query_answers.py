@@ -1,5 +1,5 @@
-"""Assumes the result of Spark's analysis of a query: a schema with the known columns, and the columns that identify
-rows."""
+"""Assumes a result of Spark's analysis of a query. The result contains a schema with the known columns, and the columns
+that identify rows."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _MAKES_ROWS = re.compile(r"\b(?:explode|posexplode|inline|stack|lateral|unnest|j
 class QueryColumns:
     """The known columns of a query.
 
-    ``columns`` are pairs (name, Spark's type); the type is None if only the name is known. ``columns`` is None if not
-    even the names are known. ``given`` are the column names that the statement lists.
+    ``columns`` are pairs (name, Spark type). The type is None if only the name is known. ``columns`` is None if the
+    names are not known either. ``given`` are the column names that the statement lists.
     """
 
     columns: tuple[tuple[str, str | None], ...] | None = None
@@ -58,7 +58,8 @@ def answer_query(request: AnalyzedQuery, known: QueryColumns | None) -> QueryAna
 
 
 def written_names(query: str) -> tuple[str, ...]:
-    """The names of a query's columns, as spelled in the query; ``*`` for columns whose number or names are unknown."""
+    """Returns the names of a query's columns as spelled in the query. The result has ``*`` for columns whose number or
+    names are unknown."""
     from sqlglot.errors import SqlglotError
 
     try:
@@ -111,7 +112,7 @@ def _columns(request: AnalyzedQuery, known: QueryColumns) -> tuple[tuple[str, st
 
 
 def _keys(request: AnalyzedQuery, query: ViewQuery) -> tuple[str, ...]:
-    """Returns the key columns of a query: a row replaces an earlier row with the same values in these columns. The
+    """Returns the key columns of a query. A row replaces an earlier row with the same values in these columns. The
     result includes hidden columns for grouping expressions that the query does not select."""
     if query.kind == OTHER:
         query = read_outermost(request.query)

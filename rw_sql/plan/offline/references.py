@@ -1,4 +1,5 @@
-"""The references in a statement: the objects on which it depends, and the splits that it names."""
+"""Finds the references in a statement: the objects on which the statement depends, and the splits that the statement
+names."""
 
 from __future__ import annotations
 

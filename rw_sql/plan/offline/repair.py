@@ -1,5 +1,5 @@
-"""Removes the part of a statement that causes an error, so that the check finds further errors and later statements
-find the object."""
+"""Removes the part of a statement that causes an error. The check can then find further errors, and later statements
+can find the object."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Repair:
 
     ``hides_columns`` is True if the created object lacks some of the intended columns.
 
-    ``removed`` is the key of the option that was left out, if any.
+    ``removed`` is the key of the option that was left out, if an option was left out.
     """
 
     statement: Statement
@@ -60,8 +60,8 @@ class Repair:
 
 
 def repaired(statement: Statement, error: SqlError) -> Repair | None:
-    """The statement without the option, column or clause that an error points at; None if the error does not point at
-    such a part."""
+    """Returns the statement without the option, column or clause to which an error points; None if the error does not
+    point to such a part."""
     if error.span is None or error.kind is MISSING_PROPERTY:
         return None
     changed = _without(statement, statement, error)
@@ -78,12 +78,12 @@ def repaired(statement: Statement, error: SqlError) -> Repair | None:
 
 
 def is_of_a_part(statement: Statement, error: SqlError) -> bool:
-    """True if an error points at an option, a column or a clause of the statement, not at the whole statement."""
+    """True if an error points to an option, a column or a clause of the statement, not to the whole statement."""
     return error.span is not None and _without(statement, statement, error) is not None
 
 
 def _without(whole: Statement, holder: Any, error: SqlError) -> tuple[Any, object] | None:
-    """Repairs the part of ``holder`` at which an error points; returns ``holder`` with the repaired part, and the
+    """Repairs the part of ``holder`` to which an error points. Returns ``holder`` with the repaired part, and the
     original part."""
     for slot in fields(holder):
         value = getattr(holder, slot.name)

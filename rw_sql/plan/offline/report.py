@@ -1,4 +1,4 @@
-"""The report on one statement of a script."""
+"""Defines the report on one statement of a script."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class UnsafeNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """A statement with its errors; the statement is at ``[start, end)`` in the text of its file.
+    """A statement with its errors. The statement is at ``[start, end)`` in the text of its file.
 
-    ``kind`` is the statement's words (``CREATE SOURCE``), or SPARK. ``unchecked`` are the facts that only an upstream,
-    Spark or the warehouse can provide. ``blocked_by`` are the objects in the statement whose own statements have
-    errors. An error of this statement is not reported if it may be a mere consequence of an error in the statement of
-    such an object.
+    ``kind`` consists of the words that name the kind of the statement (``CREATE SOURCE``), or is SPARK. ``unchecked``
+    are the facts that only an upstream, Spark or the warehouse can provide. ``blocked_by`` are the objects in the
+    statement whose own statements have errors. An error of this statement is not reported if it may be a mere
+    consequence of an error in the statement of such an object.
     """
 
     file: str
@@ -65,8 +65,8 @@ class Checked:
 
 
 def kind_of(statement: object) -> str:
-    """Returns the words of a statement, derived from the name of its class. For an ``AlterSourceUnsafeSet``, the words
-    are ALTER SOURCE UNSAFE SET."""
+    """Returns the words that name the kind of a statement. The words are derived from the name of the statement's
+    class. For an ``AlterSourceUnsafeSet``, the words are ALTER SOURCE UNSAFE SET."""
     return re.sub(r"(?<!^)(?=[A-Z])", " ", type(statement).__name__).upper()
 
 

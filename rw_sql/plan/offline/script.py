@@ -1,8 +1,8 @@
 """Checks a script without running it: each statement is planned on the catalog that results from the statements before
 it.
 
-Even a statement with an error changes the catalog, as far as the effect of the statement is known. At least the name of
-the statement's object is recorded, so that no later statement reports the object as missing.
+A statement with an error also changes the catalog, as far as the statement's effect is known. At least the name of the
+statement's object is recorded, so that no later statement reports the object as missing.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ class ScriptChecker:
         return is_relation(self.snapshot, name, self._assumed.search_path)
 
     def has_schema(self, name: str | None = None) -> bool:
-        """True if a schema with this name exists. If no name is given, True if any schema other than ``public``
-        exists."""
+        """True if a schema with this name exists. If no name is given, the result is True if any schema other than
+        ``public`` exists."""
         return is_schema(self.snapshot, name) if name is not None else bool(self.snapshot.all("schema"))
 
     def has_database(self, name: str) -> bool:
@@ -114,7 +114,8 @@ class ScriptChecker:
         return not self._has_catalog and not near_names(name, schemas)
 
     def has_parameter(self, name: str) -> bool:
-        """True if a session parameter with this name exists, or if the name is clearly a misspelt parameter."""
+        """True if a session parameter with this name exists, or if the name is clearly a misspelling of a parameter's
+        name."""
         return name in SESSION_PARAMETERS or ("_" in name and bool(near_names(name, SESSION_PARAMETERS, most=1)))
 
     def announce(self, text: str, file: str) -> None:

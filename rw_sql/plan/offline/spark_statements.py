@@ -1,5 +1,5 @@
-"""Checks Spark's own statements. Finds changes to rw_sql's objects, wrong columns in a SELECT from these objects, and
-rw_sql's statements in a block."""
+"""Checks Spark's own statements. The module finds changes to rw_sql's objects, wrong columns in a SELECT from these
+objects, and rw_sql's statements in a block."""
 
 from __future__ import annotations
 
@@ -99,9 +99,10 @@ def wrong_columns(
     of_spark: Collection[str],
     functions: Collection[str],
 ) -> tuple[list[SqlError], bool]:
-    """The errors of a SELECT over rw_sql's objects, and whether the whole SELECT could be checked.
+    """Returns the errors of a SELECT over rw_sql's objects, and whether the whole SELECT could be checked.
 
-    A relation that is not rw_sql's may be a table or view of Spark; its columns are not known.
+    A relation that is not an object of rw_sql may be a table or view of Spark. The columns of such a relation are not
+    known.
     """
     if not _SELECT.match(text):
         return [], False

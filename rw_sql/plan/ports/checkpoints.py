@@ -1,4 +1,5 @@
-"""Foreign checkpoints (checkpoints of jobs that rw_sql does not run), and the tables and files that these jobs read."""
+"""Defines the port for foreign checkpoints, and for the tables and files that the jobs of these checkpoints read. A
+foreign checkpoint is the checkpoint of a job that rw_sql does not run."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ class CheckpointText:
 
 
 class CheckpointPort(Protocol):
-    """Reads foreign checkpoints, and the tables and files that their jobs read. Paths are written as in the
-    statement."""
+    """Reads foreign checkpoints, and the tables and files that their jobs read. Paths have the form that they have in
+    the statement."""
 
     def look(self, path: str) -> CheckpointLook:
         """The state of a checkpoint."""
@@ -55,7 +56,8 @@ class CheckpointPort(Protocol):
         ...
 
     def rows_between(self, table: DeltaTable, start: int, end: int) -> VersionRows:
-        """The number of rows that versions ``[start, end)`` of a table added, and the versions that changed rows."""
+        """Returns the number of rows that the versions ``[start, end)`` of a table have added, and the versions that
+        have changed existing rows."""
         ...
 
     def version_at(self, table: DeltaTable, milliseconds: int) -> int:
@@ -67,5 +69,5 @@ class CheckpointPort(Protocol):
         ...
 
     def missing_files(self, paths: tuple[str, ...]) -> tuple[str, ...]:
-        """The given files that no longer exist."""
+        """Returns those of the given files that no longer exist."""
         ...

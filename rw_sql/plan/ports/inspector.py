@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Inspector(Protocol):
     """Reads facts about upstreams, readers and jobs for one lowering.
 
-    Each call reads the current state, except that each upstream is looked at only once.
+    Each call reads the current state, except that the state of each upstream is requested only once.
 
     Any method raises SqlError if it cannot read its result.
     """
@@ -38,7 +38,7 @@ class Inspector(Protocol):
 
     @property
     def upstreams(self) -> UpstreamPort:
-        """Upstreams, and the targets of sinks."""
+        """The port for upstreams, and for the targets of sinks."""
         ...
 
     @property
@@ -53,7 +53,7 @@ class Inspector(Protocol):
 
     @property
     def tables(self) -> TablePort:
-        """The tables of logs and views, and tables in Spark."""
+        """The port for the tables of logs and views, and for tables in Spark."""
         ...
 
     @property
@@ -89,6 +89,6 @@ class Inspector(Protocol):
     ) -> tuple[OperationRecord, ...]:
         """Returns the operations from the table ``operations`` of the catalog, latest first.
 
-        ``is_unsafe`` and ``object_name`` select operations; ``since`` is the first epoch to return.
+        ``is_unsafe`` and ``object_name`` select operations. ``since`` is the first epoch to return.
         """
         ...

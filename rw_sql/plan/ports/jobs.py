@@ -1,4 +1,5 @@
-"""Facts about the jobs. The owner of a job has reported these facts, or they are derived from the job's tables."""
+"""Defines the port for facts about the jobs. The owner of a job has reported these facts, or the facts are derived from
+the job's tables."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ class Sample:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
     """The process that runs the jobs of a resource group. ``state`` is RUNNING, LATE (no heartbeat for a while),
-    SUSPENDED (stopped by a signal) or NONE (ended); ``hint`` is the command that helps in this state."""
+    SUSPENDED (stopped by a signal) or NONE (ended). ``hint`` is the command that a user should run in this state."""
 
     state: str
     name: str
@@ -57,11 +58,12 @@ class JobPort(Protocol):
 
     def being_backfilled(self) -> frozenset[str]:
         """The ids of the jobs of views whose backfill is not complete. Unlike :meth:`backfills`, this method is used
-        only for notices, so a check without a warehouse can assume that no job is being backfilled."""
+        only for notices. Therefore, a check without a warehouse can assume that no job is being backfilled."""
         ...
 
     def lags(self) -> Mapping[str, int | None]:
-        """For each job, the number of records that the job has not processed yet; None if the number is unknown."""
+        """Returns, for each job, the number of records that the job has not processed yet; None if the number is
+        unknown."""
         ...
 
     def metrics(self) -> tuple[Sample, ...]:

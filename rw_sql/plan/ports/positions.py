@@ -1,4 +1,4 @@
-"""The positions of readers, and the ranges of offsets that they have read."""
+"""Defines the port for the positions of readers, and for the ranges of offsets that the readers have read."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ class Positions:
 
     ``forgotten`` are splits whose position a RESET removed; these splits do not count as new. ``lives`` maps each split
     to its incarnations, oldest first, each with the offsets in the log that were read from this incarnation. ``sparse``
-    are the splits in which some offsets turned out to have no record. ``is_complete`` is True if the log still contains
-    everything that was ever read. ``pieces`` maps each split to the ranges of its offsets in the log; each range comes
-    with the run that wrote it. ``is_trimmed`` is True if some of the rows that were written have been deleted from the
-    log. ``readings`` has the ranges in ``pieces``, and also the ranges whose rows were deleted from the log.
-    ``reader_epoch`` is the epoch of the oldest run that may still commit to the log; None if no run was ever started.
-    ``cuts`` maps a split to the first offset that the upstream has lost, if this offset is before the split's position.
-    The mapping contains only splits with such an offset (:func:`rw_sql.plan.effects.verdicts.with_cuts`).
+    are the splits in which some offsets have been found to have no record. ``is_complete`` is True if the log still
+    contains all rows that were ever read. ``pieces`` maps each split to the ranges of its offsets in the log; each
+    range comes with the run that wrote it. ``is_trimmed`` is True if some of the rows that were written have been
+    deleted from the log. ``readings`` contains the ranges in ``pieces``, and also the ranges whose rows were deleted
+    from the log. ``reader_epoch`` is the epoch of the oldest run that may still commit to the log; None if no run was
+    ever started. ``cuts`` maps a split to the first offset that the upstream has lost, if this offset is before the
+    split's position. The mapping contains only splits with such an offset
+    (:func:`rw_sql.plan.effects.verdicts.with_cuts`).
     """
 
     states: Mapping[str, SplitState] = field(default_factory=dict)
@@ -47,10 +48,10 @@ class Positions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedRanges:
-    """One commit: the epoch at which the run of the commit started, and the offsets ``[start, end)`` that the commit
-    contains for each split.
+    """The ranges of one commit. The fields are the epoch at which the run of the commit started, and the offsets
+    ``[start, end)`` that the commit contains for each split.
 
-    ``lives`` maps each split to its cluster and incarnation, if the commit contains them.
+    ``lives`` maps each split to its cluster and its incarnation, if the commit contains these.
     """
 
     epoch: int
@@ -59,20 +60,20 @@ class CommittedRanges:
 
 
 class PositionPort(Protocol):
-    """The positions of readers, and the ranges that they have read. Without ``fragment``, the reader is the source's
-    shared reader."""
+    """The port for the positions of readers, and for the ranges that the readers have read. If ``fragment`` is not
+    given, the reader is the source's shared reader."""
 
     def of(self, source_id: int, fragment: str | None = None) -> Positions:
         """The positions of a fragment, computed from the catalog, the stored positions and the commits of the
         fragment's log.
 
-        The positions of a direct reader come from its checkpoint.
+        The positions of a direct reader come from the checkpoint of its view.
         """
         ...
 
     def with_log(self, source_id: int) -> Positions:
-        """Like :meth:`of`, but also reads which ranges the log contains. The plan of a new view's backfill needs these
-        ranges."""
+        """Does the same as :meth:`of`, and also reads which ranges the log contains. The plan of a new view's backfill
+        needs these ranges."""
         ...
 
     def before(
@@ -80,8 +81,8 @@ class PositionPort(Protocol):
     ) -> Mapping[str, SplitState]:
         """The positions of a source's splits just before the operation with ``epoch`` took effect.
 
-        ``stood`` are stored positions from before the operation. Later commits by runs that had started before the
-        operation advance these positions; the result contains the advanced positions.
+        ``stood`` are stored positions from before the operation. Runs that had started before the operation may have
+        made later commits, which advance these positions. The result contains the advanced positions.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Spark's analysis of a query."""
+"""Defines the port for Spark's analysis of a query."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AnalyzedQuery:
     ``form`` is ``STREAM`` for a query that Spark itself keeps up to date, ``UPSERT`` for such a query that is an
     unfiltered aggregation with known keys, and ``WHOLE`` for a batch query. If ``closes_windows`` is True, the row of
     each window is returned once, when the watermark passes the window's end (EMIT ON WINDOW CLOSE). ``same_as`` is the
-    text of another query, to be tested for equivalence.
+    text of another query that is tested for equivalence with this query.
     """
 
     query: str
@@ -36,16 +36,17 @@ TABLESAMPLE = "TABLESAMPLE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryAnalysis:
-    """The result of an analysis: the schema as Spark's JSON, the key columns (empty: rows are appended), or a refusal.
-    If the only reason for the refusal is a type that a table cannot store, the schema is given too.
+    """The result of an analysis. It contains the schema as Spark's JSON and the key columns (empty if rows are
+    appended), or it is a refusal. If the only reason for the refusal is a type that a table cannot store, the result
+    also contains the schema.
 
-    A ``refusal`` comes with a ``hint``, a ``kind`` (None: Spark accepts the query, but the result cannot be kept up to
-    date), the ``word`` of the query at which Spark points, and the ``relation`` that does not exist. ``operators`` are
-    Spark's names of the steps of a WHOLE query, from the last step down to the first aggregation, and ``aggregates``
-    are Spark's names of the aggregate functions of an UPSERT query. ``varies`` is a non-deterministic part of the
-    query, if the query has such a part; ``TABLESAMPLE`` for a sample of rows. ``varies_in`` is the step that contains
-    this part; None if the part is only a projected column. ``is_same`` is True if the text in ``same_as`` is
-    equivalent.
+    A ``refusal`` comes with a ``hint``, a ``kind``, the ``word`` of the query to which Spark points, and the
+    ``relation`` that does not exist. ``kind`` is None if Spark accepts the query but the result cannot be kept up to
+    date. ``operators`` are Spark's names of the steps of a WHOLE query, from the last step down to the first
+    aggregation, and ``aggregates`` are Spark's names of the aggregate functions of an UPSERT query. ``varies`` is a
+    non-deterministic part of the query, if the query has such a part. For a sample of rows, ``varies`` is
+    ``TABLESAMPLE``. ``varies_in`` is the step that contains this part; None if the part is only a projected column.
+    ``is_same`` is True if the text in ``same_as`` is equivalent.
     """
 
     schema: str = ""

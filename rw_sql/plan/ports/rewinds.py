@@ -1,4 +1,4 @@
-"""Rewind points, and the effect of a rewind."""
+"""Defines the port for rewind points, and for the effect of a rewind."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableBack:
-    """The number of rows that a table has now, and the number of rows that the table had at a rewind point. A number is
-    None if the rows were not counted.
+    """The number of rows that a table has now, and the number of rows that the table had at a rewind point. Each of
+    these numbers is None if the rows were not counted.
 
-    ``lost`` is the reason why the table cannot be restored; None if it can be restored. ``has_emitted`` is True for a
-    sink that has sent rows since the rewind point.
+    ``lost`` is the reason why the table cannot be restored; None if the table can be restored. ``has_emitted`` is True
+    for a sink that has sent rows since the rewind point.
     """
 
     object_id: int
@@ -38,11 +38,11 @@ class RewindPort(Protocol):
 
     def points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
         """The rewind points, with the oldest operation first. An operation without a rewind point has an entry only if
-        the reason why it has no rewind point is known."""
+        the reason for the missing point is known."""
         ...
 
     def carried_out(self) -> frozenset[int]:
-        """The numbers of the REWIND operations that have been carried out."""
+        """The epochs of the REWIND operations that have been carried out."""
         ...
 
     def look(self, point: RewindPoint) -> RewindLook:

@@ -1,4 +1,4 @@
-"""The port for the values of secrets. The port accepts such values but never returns them."""
+"""Defines the port for the values of secrets. The port accepts such values but never returns them."""
 
 from __future__ import annotations
 

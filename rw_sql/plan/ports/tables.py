@@ -1,4 +1,4 @@
-"""The tables of logs and views, and the tables in Spark."""
+"""Defines the port for the tables of logs and views, and for the tables in Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLook:
-    """A Delta table's path, and its schema as Spark's JSON; ``path`` is empty for any other table.
+    """A Delta table's path, and the table's schema as Spark's JSON. ``path`` is empty if the table is not a Delta
+    table.
 
     ``is_missing`` is True if Spark has no table or view with that name. ``unreadable`` is the reason why rw_sql cannot
     read a Delta table without Spark; empty if rw_sql can read the table.
@@ -26,8 +27,8 @@ class TableLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSize:
-    """The size of a source's log: its number of rows (decode errors included), the size of its files in bytes, and the
-    age of its oldest rows.
+    """The size of a source's log. The fields are the number of rows (including decode errors), the size of the files in
+    bytes, and the age of the oldest rows.
 
     ``since_ms`` is the beginning of the hour in which the log's oldest rows were written, in milliseconds since 1970;
     None if the log is empty. ``empty`` are the columns, and the fields of structs, that are NULL in all of the log's
@@ -46,7 +47,7 @@ class TablePort(Protocol):
     """The tables of logs and views, and tables in Spark."""
 
     def look(self, name: str) -> TableLook:
-        """Looks at a table in Spark. ``name`` is written as in a query: ``orders``, ``shop.orders``,
+        """Examines a table in Spark. ``name`` is written as in a query: ``orders``, ``shop.orders`` or
         ``delta.`/path```."""
         ...
 

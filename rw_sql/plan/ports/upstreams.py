@@ -1,4 +1,5 @@
-"""Upstreams, and the targets of sinks. A connector and its options identify an upstream or a target."""
+"""Defines the port for upstreams, and for the targets of sinks. A connector and its options identify an upstream or a
+target."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class UpstreamPort(Protocol):
-    """Upstreams and targets. Options are unresolved: they reference secrets by name.
+    """The port for upstreams and targets. Options do not contain the values of secrets. Instead, they reference secrets
+    by name.
 
     ``candidates`` are new values of secrets, which are used in place of the values in the catalog.
     """
@@ -28,7 +30,7 @@ class UpstreamPort(Protocol):
         ...
 
     def look_again(self, connector: str, options: PlannedOptions) -> Upstream:
-        """Like :meth:`look`, but contacts the upstream again even if the upstream has responded before."""
+        """Does the same as :meth:`look`, but contacts the upstream again even if the upstream has responded before."""
         ...
 
     def sparse_topics(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
@@ -38,12 +40,12 @@ class UpstreamPort(Protocol):
     def offsets_at(
         self, connector: str, options: PlannedOptions, milliseconds: int, splits: tuple[str, ...]
     ) -> dict[str, int]:
-        """For each split, the offset of the first record at or after the given time."""
+        """Returns, for each split, the offset of the first record at or after the given time."""
         ...
 
     def cut_logs(self, connector: str, options: PlannedOptions, states: Mapping[str, SplitState]) -> Mapping[str, int]:
-        """Maps each split to the first offset that the split's log has lost. Contains only splits for which this offset
-        is before the split's position in ``states``.
+        """Maps each split to the first offset that the split's log has lost. The result contains only splits for which
+        this offset is before the split's position in ``states``.
 
         The result is empty if the upstream keeps no history of its logs or does not respond.
         """
@@ -61,8 +63,8 @@ class UpstreamPort(Protocol):
         ...
 
     def column_misfit(self, connector: str, options: PlannedOptions, columns: Mapping[str, str]) -> ColumnMisfit | None:
-        """Returns the first of the ``columns`` that an upstream cannot provide; None if it can provide all of them.
-        ``columns`` maps names to Spark types."""
+        """Returns the first of the ``columns`` that an upstream cannot provide; None if the upstream can provide all of
+        these columns. ``columns`` maps names to Spark types."""
         ...
 
     def describe_table(
@@ -120,15 +122,15 @@ class UpstreamPort(Protocol):
         shape: SinkShape | None,
         candidates: tuple[SecretRecord, ...] = (),
     ) -> SinkLook:
-        """Checks whether a sink's target can store rows of this shape. Without a shape, checks only whether the target
-        responds. Writes nothing.
+        """Checks whether a sink's target can store rows of this shape. If no shape is given, checks only whether the
+        target responds. Writes nothing.
         """
         ...
 
 
 def look_closely(upstreams: UpstreamPort, connector: str, options: PlannedOptions) -> Upstream:
-    """Like :meth:`look`, but also determines the topics in which some offsets have no record. The preview of a move
-    needs these topics."""
+    """Does the same as :meth:`look`, and also determines the topics in which some offsets have no record. The preview
+    of a move needs these topics."""
     upstream = upstreams.look(connector, options)
     if not upstream.is_reachable or not upstream.splits:
         return upstream

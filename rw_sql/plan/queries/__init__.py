@@ -1,5 +1,5 @@
-"""Plans the queries of views and sinks: finds their inputs, chooses how their results are kept up to date, and derives
-the offsets to which a query's predicates limit a read.
+"""Plans the queries of views and sinks. The package finds the inputs of a query, chooses how the query's result is kept
+up to date, and derives the offsets to which the query's predicates limit a read.
 
 The package ``analysis`` finds wrong names, functions and groups in a query without Spark.
 

@@ -1,4 +1,4 @@
-"""The user's own Delta tables as inputs of a view or sink."""
+"""Handles the user's own Delta tables as inputs of a view or sink."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class DeltaInputs:
     """A query in which each Delta table has a name that can be used for a temporary view, and the records of these
     tables.
 
-    ``new`` are the records that are not in the catalog yet; ``missing`` are the names in the query that are not
-    tables.
+    ``new`` are the records that are not in the catalog yet. ``missing`` are the names in the query that are not names
+    of tables.
     """
 
     text: str
@@ -80,8 +80,8 @@ def delta_table(
 
 
 def _require_readable(look: TableLook, written: str, span: Span) -> None:
-    """Raises SqlError UPSTREAM_UNREACHABLE for a table that only Spark can read: SHOW JOBS could not show how far the
-    table's readers are behind, and FLUSH could not wait for these readers."""
+    """Raises SqlError UPSTREAM_UNREACHABLE for a table that only Spark can read. For such a table, SHOW JOBS could not
+    show how far the table's readers are behind, and FLUSH could not wait for these readers."""
     if look.unreadable:
         raise SqlError(
             UPSTREAM_UNREACHABLE,
@@ -130,7 +130,7 @@ def feed_property(written: str) -> str:
 
 
 def only_appended(snapshot: Snapshot, inputs: Iterable[int]) -> tuple[str, ...]:
-    """Notices about inputs whose readers will stop when rows of the input are updated or deleted."""
+    """Returns notices about inputs whose readers will stop when rows of the input are updated or deleted."""
     tables = (snapshot.get(id_) for id_ in inputs)
     return tuple(
         f"an UPDATE or DELETE on {table.written} stalls its reader, because the table has no change data feed: run "

@@ -22,9 +22,9 @@ _COLLATIONS = "__COLLATIONS"
 
 
 def unfit_key(keys: tuple[str, ...], *schemas: str) -> QueryAnalysis | None:
-    """The refusal of a view whose rows are identified by a map or by a string with a collation; None if the keys can be
-    compared. ``schemas`` are the schemas of the view's columns and hidden columns as Spark's JSON; a schema may be
-    empty."""
+    """Returns the refusal of a view whose rows are identified by a map or by a string with a collation; None if the
+    keys can be compared. ``schemas`` are the schemas of the view's columns and hidden columns as Spark's JSON; a schema
+    may be empty."""
     for field in _fields(schemas):
         name = field["name"]
         if name not in keys:

@@ -160,7 +160,7 @@ def _random(query: str, varies: str) -> QueryAnalysis:
 
 
 def _sampled() -> QueryAnalysis:
-    """Refuses a sample of rows: other rows would be drawn whenever rows are recomputed."""
+    """Refuses a query that draws a sample of rows, because each recomputation would draw other rows."""
     return QueryAnalysis(
         refusal="the query has TABLESAMPLE, which draws other rows each time the query runs",
         hint="choose the rows by their values: for one row in ten, replace TABLESAMPLE with "
@@ -170,8 +170,8 @@ def _sampled() -> QueryAnalysis:
 
 
 def _varying(varies: str) -> QueryAnalysis:
-    """Refuses a value that changes with time. A view's rows are updated only when rows of its inputs change, so the
-    rows would keep the old value."""
+    """Refuses a query with a value that changes with time. A view's rows are updated only when rows of its inputs
+    change, so the view's rows would keep the old value."""
     return QueryAnalysis(
         refusal=f"the query uses {varies}, whose value changes over time, but rows would keep their first values",
         hint=f"remove {varies}, and filter when you query the view; or use a time from the records: INCLUDE timestamp",
@@ -218,8 +218,8 @@ def _combined(
 
     ``schema`` is the query's own schema. ``keys``, if given, are its key columns. ``text``, if given, is the query as
     the user wrote it, which may have another meaning than ``query``. ``follows``, if given, is the name of an input
-    whose rows change; the view then reads rows with a sign: 1 for added rows, -1 for removed rows. With a watermark,
-    Spark must keep the groups, because Spark drops late rows.
+    whose rows change. In this case, each row that the view reads has a sign: 1 for added rows, -1 for removed rows. If
+    the query has a watermark, Spark must keep the groups, because Spark drops late rows.
     """
     if len(relations) != 1 or relations[0].watermark is not None or any(word in schema for word in _NOT_COMBINED):
         return None
@@ -397,7 +397,8 @@ def _columns_by_name(relations: tuple[Relation, ...]) -> dict[str, list[str]]:
 def _types_of(
     inspector: Inspector, query: ViewQuery, arguments: tuple[str, ...], relations: tuple[Relation, ...]
 ) -> dict[str, str] | None:
-    """Returns the types of the arguments of a query's aggregates; None if Spark refuses these arguments."""
+    """Returns the types of the arguments of a query's aggregate functions. Returns None if Spark refuses these
+    arguments."""
     if not arguments:
         return {}
     probe = inspector.queries.analyze(query.probe(arguments), relations, form=WHOLE)
@@ -450,11 +451,11 @@ def _touched(
 
 
 def _can_be_united(touched: QueryAnalysis, pairs: QueryAnalysis) -> bool:
-    """True if a stream can return the values of both sides of a join in one column. ``pairs`` has a column of one side,
-    then the matching column of the other side, and so on.
+    """True if a stream can return the values of both sides of a join in one column. ``pairs`` lists the columns in
+    pairs: a column of one side, followed by the matching column of the other side.
 
     If one side is a string and the other side has another type, Spark converts the string to that type. The conversion
-    fails for some strings, possibly in rows that the view's query leaves out.
+    fails for some strings. These strings may be in rows that the view's query leaves out.
     """
     if touched.refusal is not None or pairs.refusal is not None:
         return False

@@ -22,7 +22,7 @@ def meaning(query: Query, dialect: str) -> str:
     """Returns the canonical form of a query, in Spark's SQL. ``dialect`` is the dialect in which the query is written.
     Two queries with the same form have the same meaning, even if their dialects differ.
 
-    A query that cannot be translated has a form of its own, which no query in Spark's SQL has.
+    If a query cannot be translated, its form differs from the forms of all queries in Spark's SQL.
     """
     if dialect == "spark":
         return canonical_query(query.text)
@@ -54,7 +54,7 @@ def dialect_of(record: ObjectRecord) -> str:
 
 
 def _as_stored(query: Query, dialect: str, record: SinkRecord) -> str | None:
-    """The canonical form of a sink's query in a dialect, with the names that the stored query gives to its inputs; None
+    """Returns the canonical form of a sink's query in a dialect, with the names of the inputs in the stored query; None
     if the query cannot be translated."""
     try:
         text = query.text if dialect == "spark" else to_spark(query).text

@@ -1,4 +1,4 @@
-"""The errors of queries that cannot be run. Each error points at the wrong word.
+"""Makes the errors of queries that cannot be run. Each error points to the wrong word.
 
 If the analysis without Spark finds the error too, the message comes from that analysis. A mistake therefore has the
 same code and message in ``rw-sql check`` and with Spark.
@@ -71,9 +71,9 @@ def unstorable_query(
 
 
 def _may_be_function(name: str) -> bool:
-    """True if a user may have defined a function with this name. Returns False for RisingWave's functions in FROM:
-    unless Spark has analyzed the query, a query that calls such a function is most probably written in RisingWave's
-    SQL."""
+    """True if a user may have defined a function with this name. Returns False for RisingWave's functions in FROM,
+    because a query that calls such a function is most probably written in RisingWave's SQL, unless Spark has analyzed
+    the query."""
     return name not in _RISINGWAVE_RELATIONS
 
 

@@ -36,8 +36,8 @@ _MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanBounds:
-    """The offsets ``[low, high)``, the partitions, and the earliest time of a record (milliseconds since 1970) that a
-    query can need.
+    """The bounds for the records that a query can need: the offsets ``[low, high)``, the partitions, and the earliest
+    time of a record (in milliseconds since 1970).
 
     A field is None if the query has no such bound.
     """
@@ -56,8 +56,8 @@ class ScanBounds:
 def bounds_of(conditions: Iterable[str], zone: str = "UTC") -> ScanBounds:
     """Bounds that contain every record that satisfies all conditions (Spark SQL over the reader's columns).
 
-    ``zone`` is the time zone in which Spark wrote the times of the conditions. No bound follows from a time in a zone
-    that is unknown to Python.
+    ``zone`` is the time zone in which Spark wrote the times of the conditions. If Python does not know the zone of a
+    time, no bound is derived from this time.
     """
     found = ScanBounds()
     at = time_zone(zone)
@@ -71,8 +71,8 @@ def bounds_of(conditions: Iterable[str], zone: str = "UTC") -> ScanBounds:
 
 
 def below(conditions: Iterable[str], outputs: Mapping[str, str]) -> list[str]:
-    """Rewrites conditions on the output of a projection to conditions on its input: replaces each output column with
-    its expression.
+    """Rewrites conditions on the output of a projection to conditions on the projection's input. Each output column is
+    replaced with its expression.
 
     ``outputs`` are the projection's columns with their expressions. Conditions that use any other column are left out.
     """
@@ -100,7 +100,8 @@ def _below(tree: exp.Expr, outputs: Mapping[str, str]) -> str | None:
 
 
 def hull(bounds: Iterable[ScanBounds]) -> ScanBounds:
-    """The smallest bounds that contain the bounds of all reads; open if there are no reads."""
+    """Returns the smallest bounds that contain the bounds of all reads. If there are no reads, the result has no
+    bounds."""
     listed = list(bounds)
     return reduce(_either, listed) if listed else ScanBounds()
 

@@ -1,4 +1,4 @@
-"""The query of a view or sink: its inputs, and the result of Spark's analysis."""
+"""Plans the query of a view or sink: finds the inputs, and requests Spark's analysis of the query."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ expressions."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedQuery:
-    """A query in the form that Spark runs, the ids of its inputs, the schema of its result in Spark's JSON form, and
-    the key columns. A row replaces an earlier row with the same key. If the query has no key columns, rows are
+    """A query in the form that Spark runs, with the ids of the inputs, the schema of the result in Spark's JSON form,
+    and the key columns. A row replaces an earlier row with the same key. If the query has no key columns, rows are
     appended.
 
     ``maintenance`` and ``notice`` are set for views. ``new`` are the user's own tables that the query reads and that
@@ -210,7 +210,7 @@ def _require_names(
 def _require_no_hidden(columns: tuple[str, ...], records: tuple[ObjectRecord, ...], query: Query, what: str) -> None:
     """Raises SqlError if a column of a query has the name of a hidden column.
 
-    Columns from INCLUDE with such a name are allowed.
+    INCLUDE columns may have such a name.
     """
     given = {name for record in records for name, _ in relation_of(record).columns}
     for name in columns or output_names(query.text):
@@ -244,7 +244,7 @@ def _renamed(
     what: str,
     refused: Callable[[QueryAnalysis], SqlError],
 ) -> str:
-    """The query with other names for its columns."""
+    """Returns the query with other names for its columns."""
     found = inspector.queries.analyze(text, tuple(relation_of(record) for record in records), form=WHOLE)
     if found.refusal is not None:
         raise refused(found)

@@ -1,4 +1,4 @@
-"""The result of a lowering: the plan, its steps, and the tables of its preview and of EXPLAIN.
+"""Defines the result of a lowering: the plan with its steps, and the tables for the preview and for EXPLAIN.
 
 The package also contains confirmations, the effect of ``ALLOW``, and actions outside the catalog.
 

@@ -1,4 +1,4 @@
-"""The words that a statement's ALLOW must contain so that a confirmation in advance is valid."""
+"""Determines the words that a statement's ALLOW must contain so that a confirmation in advance is valid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def predicted_words(splits: Iterable[SplitPreview]) -> tuple[str, ...]:
     """Returns GAPS if the verdict on at least one of these splits predicts gaps, and DUPLICATES if the verdict on at
-    least one of them predicts duplicates. The predicted number may be exact or an upper limit.
+    least one of these splits predicts duplicates. The predicted number may be exact or an upper limit.
 
     The verdict UNKNOWN predicts neither gaps nor duplicates, because the old and the new offset cannot be compared. A
     forgotten position predicts both gaps and duplicates, because the split may begin before or after this position.
@@ -35,7 +35,7 @@ def unallowed_words(splits: Iterable[SplitPreview], allow: Collection[str]) -> t
 
 
 def effect_without_counts(row: SplitPreview) -> tuple[object, ...]:
-    """The effect on one split, as shown by a preview, without the numbers that change whenever new records arrive
-    upstream."""
+    """Returns the effect on one split as a preview shows it, but without the numbers that change whenever new records
+    arrive upstream."""
     verdict = row.verdict if row.verdict.startswith("UNKNOWN") else predicted_words((row,))
     return row.old, row.new, verdict

@@ -1,5 +1,5 @@
-"""Confirms unsafe statements: checks the system parameter that enables unsafe statements, and checks that the user has
-confirmed exactly this request."""
+"""Confirms unsafe statements. The module checks the system parameter that enables unsafe statements, and checks that
+the user has confirmed exactly this request."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ _TOKEN_DIGITS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A request to confirm an unsafe statement: its preview, and the token that confirms it.
+    """A request to confirm an unsafe statement. The fields include the preview of the statement, and the token that
+    confirms the statement.
 
     ``unallowed`` are the words that the statement's ALLOW lacks for the predicted effects. A confirmation before the
     preview was shown (``--yes``, ``unsafe_confirmation``) does not cover these effects. ``assertion`` is a fact that
     the user also asserts by confirming, for example that a job is stopped. Such a fact cannot be confirmed in advance
     either. ``is_final`` is False if statements that run before this statement will change the token. ``covering`` is
-    the token that the same plan has if its preview shows records that are left unread. This token is valid for the
-    request too.
+    the token that the same plan has if its preview shows records that are left unread. This token also confirms the
+    request.
     """
 
     statement: str
@@ -77,8 +78,8 @@ def token_of(snapshot: Snapshot, plan: Plan, *, leaves_unread: bool | None = Non
     that these objects use.
 
     The token is valid only for this plan, and only until one of these values changes. ``leaves_unread`` states whether
-    the preview shows records that a source leaves unread, in splits that the source no longer reads. None means that
-    the plan's preview decides.
+    the preview shows records that a source leaves unread, in splits that the source no longer reads. If it is None, the
+    plan's preview determines the value.
     """
     is_leaving = _leaves_unread(plan) if leaves_unread is None else leaves_unread
     parts = [render(plan.statement), plan.fingerprint, *_effects(snapshot, plan), *(("unread",) if is_leaving else ())]
@@ -94,8 +95,8 @@ def token_of(snapshot: Snapshot, plan: Plan, *, leaves_unread: bool | None = Non
 
 
 def _effects(snapshot: Snapshot, plan: Plan) -> list[str]:
-    """The effect on each split according to the preview, without the numbers that change whenever a topic is written or
-    read.
+    """Returns the effect on each split according to the preview, without the numbers that change whenever records are
+    written to a topic or read from it.
 
     The epochs alone are not sufficient, because an upstream can change without a new epoch: a topic may be deleted and
     created again, or retention may remove records. After such a change upstream, the effect differs from the effect
@@ -121,8 +122,8 @@ def _parts(preview: Preview) -> Iterator[Preview]:
 
 
 def _effect(split: SplitPreview, *, is_still: bool) -> str:
-    """The effect on one split, as part of the token. ``is_still`` is True if no reader advances the split, so most
-    numbers of the move do not change.
+    """Returns the effect on one split, as a part of the token. ``is_still`` is True if no reader advances the position
+    in the split, so that most numbers of the move do not change.
 
     Two kinds of numbers still change, and are therefore left out. The first kind is the number of unread records that
     remain in a topic that is no longer read. The second kind is the position and gap of a split that starts at the end.
@@ -190,7 +191,7 @@ def refusal(question: Question, plan: Plan, *, was_asked: bool) -> UnconfirmedEr
 
 
 def _allowing(plan: Plan) -> str:
-    """The ALLOW clause that a plan lacks, and the statement that must contain this clause."""
+    """Returns the ALLOW clause that a plan lacks, and the statement that must contain this clause."""
     allow = f"ALLOW {', '.join(plan.unallowed)}"
     if plan.unallowed_sources:
         return f"{allow} in a RESET, INJECT or UNSAFE SET of the block on source {', '.join(plan.unallowed_sources)}"

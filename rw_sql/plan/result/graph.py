@@ -1,5 +1,5 @@
-"""A picture as data (boxes and arrows), and its rendering in the output formats that need no layout: text, Mermaid,
-JSON."""
+"""Represents a picture as data (boxes and arrows), and renders the picture in the output formats that need no layout:
+text, Mermaid and JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphNode:
-    """A box. ``state`` is a word like RUNNING, or empty; ``note`` is a short addition such as a lag."""
+    """A box. ``state`` is a word such as RUNNING, or empty. ``note`` is a short addition such as a lag."""
 
     id: int
     name: str
@@ -18,7 +18,7 @@ class GraphNode:
 
     @property
     def said(self) -> str:
-        """The line below the box's name: kind, state and note."""
+        """The line below the box's name. The line contains the kind, the state and the note."""
         return " · ".join(part for part in (self.kind.replace("_", " "), self.state, self.note) if part)
 
 

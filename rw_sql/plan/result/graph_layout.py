@@ -18,7 +18,7 @@ class Layout:
     """The position (layer, row) of each box and, for each arrow, the rows at which the arrow crosses the layers between
     its two boxes.
 
-    Rows may be fractions, which makes arrows straighter; boxes of a layer are at least 1 apart.
+    A row may be a fraction, because arrows are then straighter. Two boxes of a layer are at least 1 apart.
     """
 
     places: Mapping[int, tuple[int, float]]

@@ -1,4 +1,5 @@
-"""A graph as SVG: boxes in layers from left to right, readable in light and dark mode and without colour."""
+"""Draws a graph as SVG. The boxes are in layers from left to right. The picture is readable in light and dark mode, and
+without colour."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ STYLE = """\
 
 
 def to_svg(graph: Graph, *, has_style: bool = True, label: str = "lineage") -> str:
-    """The graph as an SVG element. Without ``has_style``, the surrounding page must contain STYLE."""
+    """The graph as an SVG element. If ``has_style`` is false, the surrounding page must contain STYLE."""
     placed = layout(graph)
 
     def left(layer: int) -> float:
@@ -75,7 +76,7 @@ def to_svg(graph: Graph, *, has_style: bool = True, label: str = "lineage") -> s
 
 
 def _way(points: list[tuple[float, float]]) -> str:
-    """The SVG path of a line through points: curved between layers, straight inside a layer."""
+    """The SVG path of a line through points. The line is curved between layers, and straight inside a layer."""
     (x, y), *rest = points
     parts = [f"M{x:.0f} {y:.1f}"]
     for to_x, to_y in rest:
@@ -114,7 +115,7 @@ def _lines(node: GraphNode) -> list[tuple[str, str]]:
 
 
 def shortened(text: str, most: int) -> str:
-    """The text, cut to at most ``most`` characters."""
+    """Returns the text, shortened to at most ``most`` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

@@ -1,8 +1,8 @@
-"""Draws a move as SVG: for each split, a bar that shows the range of the upstream's log, the old and the new position,
+"""Draws a move as SVG. For each split, a bar shows the range of the upstream's log, the old and the new position,
 repeated records, and gaps.
 
-The picture is readable in light and dark mode and without colour: repeated ranges are hatched, gaps are dotted, and
-both are labelled.
+The picture is readable in light and dark mode, and without colour, because repeated ranges are hatched, gaps are
+dotted, and both have labels.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ def _split(split: SplitPreview, y: int) -> Iterator[str]:
 
 
 def _effect(split: SplitPreview, x: object, top: int) -> Iterator[str]:
-    """Draws the range that is repeated or skipped: between the old and the new position if both are known, otherwise
-    from the beginning of the log."""
+    """Draws the range that is repeated or skipped. The range is between the old and the new position if both are known.
+    Otherwise, the range starts at the beginning of the log."""
     assert callable(x)
     first, last = split.old, split.new
     if first is None or last is None or first == last:

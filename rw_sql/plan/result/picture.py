@@ -37,8 +37,8 @@ def form_of(statement: Explain) -> Form:
 
 
 def explained(plan: Plan, statement: Explain) -> Table:
-    """The rows of EXPLAIN in the requested output format: one row per line for text, or one row with the whole document
-    for the other formats."""
+    """The rows of EXPLAIN in the requested output format. For text, the result has one row per line. For the other
+    formats, the result has one row with the whole document."""
     form = form_of(statement)
     match form:
         case "TEXT":
@@ -103,7 +103,8 @@ def plan_mermaid(plan: Plan) -> str:
 
 
 def _json_of(split: SplitPreview) -> dict[str, object]:
-    """The fields of a split; includes ``written`` only if the upstream does not write positions as numbers."""
+    """The fields of a split. The result includes ``written`` only if the upstream does not write positions as
+    numbers."""
     made = asdict(split)
     if split.written is None:
         del made["written"]
@@ -118,7 +119,7 @@ def _split_lines(split: SplitPreview) -> Iterator[str]:
 
 
 def plan_svg(plan: Plan) -> str:
-    """The plan as a picture: a lineage, a move's splits as bars, or the steps as boxes."""
+    """The plan as a picture. The picture shows a lineage, the splits of a move as bars, or the steps as boxes."""
     if plan.graph is not None:
         return to_svg(plan.graph)
     if _is_move(plan.preview):

@@ -1,4 +1,5 @@
-"""The plan of a statement, as data: the operation to commit, the preview, and the result rows."""
+"""Defines the plan of a statement as data. A plan contains the operation to commit, the preview, and the result
+rows."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ class ResultRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitPreview:
-    """One split before and after an operation: the next offset to read, the upstream's bounds, and the verdict. Unknown
-    numbers are None.
+    """One split before and after an operation. The fields include the next offset to read, the upstream's bounds, and
+    the verdict. Unknown numbers are None.
 
-    ``duplicates`` and ``gaps`` are the verdict's counts of records; if ``is_exact`` is false, these counts are upper
+    ``duplicates`` and ``gaps`` are the verdict's counts of records. If ``is_exact`` is false, these counts are upper
     limits. ``reader`` is the name of a direct reader's view, if the preview has the splits of several readers.
     ``written`` are the old offset, the new offset and the bounds in the upstream's notation, if the upstream does not
     write offsets as numbers.
@@ -74,15 +75,16 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The plan of one statement. Without an ``operation``, nothing is committed.
+    """The plan of one statement. If the plan has no ``operation``, nothing is committed.
 
-    ``affected`` are the ids of the objects on whose epochs a confirmation depends; ``fingerprint`` identifies the other
+    ``affected`` are the ids of the objects on whose epochs a confirmation depends. ``fingerprint`` identifies the other
     facts on which the confirmation depends. ``session`` is a parameter to set in this session. ``unallowed`` are the
-    words that the statement's ALLOW lacks for the predicted effects: a confirmation in advance does not cover these
+    words that the statement's ALLOW lacks for the predicted effects. A confirmation in advance does not cover these
     effects. For a block, ``unallowed_sources`` are the names of the sources whose statements lack these words.
     ``assertion`` is a fact that the user also asserts by confirming. Such a fact cannot be confirmed in advance either.
-    ``effect`` is an action outside the catalog, to be carried out after the commit. ``notes`` are the first lines of
-    EXPLAIN, about how the statement is carried out. ``graph`` is the picture for a statement that shows a picture.
+    ``effect`` is an action outside the catalog that is carried out after the commit. ``notes`` are the first lines of
+    EXPLAIN. They describe how the statement is carried out. ``graph`` is the picture for a statement that shows a
+    picture.
     """
 
     statement: Statement

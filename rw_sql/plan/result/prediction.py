@@ -22,8 +22,8 @@ _SHARED = "ingest-"
 
 
 class PredictedSplit(msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
-    """One split of a preview: the next record to read before and after the operation, the verdict as in the preview,
-    and the verdict's counts.
+    """One split of a preview. The fields are the next record to read before and after the operation, the verdict as in
+    the preview, and the verdict's counts.
 
     If ``is_exact`` is false, the counts are upper limits. A PredictedSplit is stored as the list of its values, in the
     order of the fields.
@@ -39,15 +39,15 @@ class PredictedSplit(msgspec.Struct, frozen=True, kw_only=True, array_like=True,
 
     @property
     def is_unknown(self) -> bool:
-        """True if the old and the new offset cannot be compared, because they belong to different topics, clusters or
-        incarnations."""
+        """True if the old and the new offset cannot be compared, because they are offsets in different topics, clusters
+        or incarnations."""
         return self.verdict.startswith("UNKNOWN")
 
 
 class SourcePrediction(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of one operation on one reader of a source.
 
-    ``stood`` are the positions of the splits when the operation was planned, in the connector's JSON form.
+    ``stood`` are the positions that the splits had when the operation was planned, in the connector's JSON form.
     ``log_version`` is the version of the source's log at that time.
     """
 
@@ -57,7 +57,7 @@ class SourcePrediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def predicted(source: SourceRecord, positions: Positions, preview: Preview) -> SourcePrediction:
-    """The prediction for one source, from its preview and its positions at planning time."""
+    """Makes the prediction for one source from the source's preview and its positions at planning time."""
     kind = connector(source.connector)
     return SourcePrediction(
         log_version=positions.log_version,
@@ -78,20 +78,20 @@ def predicted(source: SourceRecord, positions: Positions, preview: Preview) -> S
 
 
 class _Stored(msgspec.Struct):
-    """The stored JSON. The key of a shared reader is the id of its source; the key of a direct reader is its
-    fragment."""
+    """The stored JSON. In this JSON, the key of a shared reader is the id of the reader's source, and the key of a
+    direct reader is the reader's fragment."""
 
     sources: dict[str, SourcePrediction]
 
 
 def prediction_to_json(by_fragment: Mapping[str, SourcePrediction]) -> str:
-    """The predictions as the JSON of :attr:`Operation.prediction`."""
+    """Converts the predictions to the JSON of :attr:`Operation.prediction`."""
     stored = _Stored({fragment.removeprefix(_SHARED): found for fragment, found in by_fragment.items()})
     return msgspec.json.encode(stored).decode()
 
 
 def join_predictions(texts: Iterable[str | None]) -> str | None:
-    """Merges several predictions of different fragments; None if ``texts`` contains no prediction."""
+    """Merges several predictions of different fragments. Returns None if ``texts`` contains no prediction."""
     found: dict[str, SourcePrediction] = {}
     for text in texts:
         found |= prediction_from_json(text)
@@ -99,7 +99,7 @@ def join_predictions(texts: Iterable[str | None]) -> str | None:
 
 
 def prediction_from_json(text: str | None) -> dict[str, SourcePrediction]:
-    """The predictions by fragment; empty for an operation without a prediction."""
+    """Returns the predictions by fragment. The result is empty for an operation without a prediction."""
     if text is None:
         return {}
     stored = msgspec.json.decode(text, type=_Stored)

@@ -16,7 +16,8 @@ _MOST_SPLITS = 40
 
 
 def render_preview(preview: Preview) -> str:
-    """The preview as lines of text: title, dependents, properties, the table of splits, notices."""
+    """Returns the preview as lines of text: the title, the dependents, the properties, the table of splits, and the
+    notices."""
     lines = [preview.title]
     if preview.epoch is not None:
         lines.append(f"  as of epoch {preview.epoch}")
@@ -75,7 +76,7 @@ def total_text(splits: Sequence[SplitPreview]) -> str:
 
 
 def aligned(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """A table with aligned columns; the first line is the header."""
+    """Returns a table with aligned columns. The first line is the header."""
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     return [
         "  ".join(value.ljust(width) for value, width in zip(row, widths, strict=True)).rstrip()

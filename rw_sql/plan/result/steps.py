@@ -1,4 +1,4 @@
-"""The steps of a plan. EXPLAIN prints the steps; the store and the reconciler carry them out."""
+"""Defines the steps of a plan. EXPLAIN prints the steps, and the store and the reconciler carry the steps out."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step: an imperative verb and its object. All steps with ``is_catalog`` are one commit; the other steps follow
-    this commit."""
+    """One step, which consists of an imperative verb and its object. All steps with ``is_catalog`` form one commit, and
+    the other steps follow this commit."""
 
     action: str
     subject: str
@@ -116,9 +116,9 @@ def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None
 
 
 def in_one_commit(snapshot: Snapshot, changes: Iterable[Change]) -> tuple[Change, ...]:
-    """The changes of several statements, as one commit on the catalog ``snapshot``. Each statement was planned as if
-    the statements before it were already committed. The statement's records may therefore contain a later epoch than
-    the epoch of the single commit."""
+    """Returns the changes of several statements as one commit on the catalog ``snapshot``. Each statement was planned
+    as if the statements before it were already committed. The records of a statement may therefore contain a later
+    epoch than the epoch of the single commit."""
     epoch = snapshot.epoch + 1
     return tuple(
         PutObject(record=_not_after(change.record, epoch)) if isinstance(change, PutObject) else change
@@ -145,7 +145,7 @@ def after(snapshot: Snapshot, changes: tuple[Change, ...]) -> Snapshot:
 
 
 def steps_of(snapshot: Snapshot, changes: tuple[Change, ...]) -> tuple[Step, ...]:
-    """The catalog steps of ``changes``, and the resulting steps of the reconciler."""
+    """Returns the catalog steps of ``changes``, and the resulting steps of the reconciler."""
     catalog = tuple(_catalog_step(snapshot, change) for change in changes)
     touched = _touched(snapshot, changes)
     before = desired_jobs(snapshot, touched)

@@ -1,11 +1,12 @@
-"""One lowering function per statement, in a package per object: ``source``, ``view``, ``table``, ``sink``, ``move``, …
+"""Contains one lowering function per statement. The functions are in packages, one package per kind of object:
+``source``, ``view``, ``table``, ``sink``, ``move``, …
 
-Functions are named after their statements: the function for ``INJECT SOURCE OFFSETS`` is
+Functions have the names of their statements. For example, the function for ``INJECT SOURCE OFFSETS`` is
 ``lower_inject_source_offsets``.
 
 The packages share ``common`` (required objects, options, names), ``inject_common`` (the new positions of INJECT) and
 ``other_kind`` (hints for statements whose object is of another kind).
 
-Imports: every other package of ``plan``. Begin with ``source/source.py``; the unsafe operations on positions are in
+Imports: every other package of ``plan``. Begin with ``source/source.py``. The unsafe operations on positions are in
 ``move``.
 """

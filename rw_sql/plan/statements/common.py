@@ -88,8 +88,8 @@ def begin_reading(
     startup: tuple[tuple[str, str], ...],
     span: Span,
 ) -> tuple[Change, ...]:
-    """The changes that assign splits and positions to a new view's direct reader. The positions are the current offsets
-    for which ``scan.startup.mode`` stands.
+    """Returns the changes that assign splits and positions to a new view's direct reader. The positions are the current
+    offsets that ``scan.startup.mode`` selects.
 
     ``startup`` are the view's own startup options, which override the source's.
     """
@@ -127,7 +127,8 @@ def drop_with_dependents(
 ) -> list[Change]:
     """The changes that drop an object and, with CASCADE, all its dependents (dependents first).
 
-    A rebuild that reads a dropped object is cancelled; the view that was being rebuilt keeps its rows and its query.
+    If a rebuild reads a dropped object, the rebuild is cancelled, and its view keeps the present rows and the present
+    query.
     """
     dependents = snapshot.dependents_of(id_)
     if dependents and not is_cascade:
@@ -210,9 +211,9 @@ def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list
 
 
 def kept_readers(snapshot: Snapshot, then: Snapshot) -> Iterator[Change]:
-    """A source with a replication slot may have readers in ``snapshot``, but none in the catalog ``then``. Yields the
-    changes that keep the reader of each such source. Without a reader, the upstream would keep its log for the slot
-    without a limit."""
+    """Finds the sources with a replication slot that have readers in ``snapshot`` but no reader in the catalog
+    ``then``. Yields, for each of these sources, the change that keeps the source's shared reader running. Without a
+    reader, the upstream would keep its log for the slot without a limit."""
     for source in then.all("source"):
         if not has_slot(source.connector) or is_read(then, source):
             continue
@@ -270,7 +271,7 @@ def take_up_for(
 
 def require_movable(snapshot: Snapshot, source: SourceRecord, span: Span) -> None:
     """Raises SqlError NOT_SUPPORTED if the positions of a source cannot be moved. Positions cannot be moved if the
-    connector does not support this, or if each refresh of the source's table reads the whole upstream."""
+    connector does not support moving them, or if each refresh of the source's table reads the whole upstream."""
     name = sql_name(source.name)
     reason = getattr(connector(source.connector), "immovable", None)
     kind = "source"
@@ -299,8 +300,9 @@ def require_not_rebuilding(snapshot: Snapshot, inputs: Iterable[int], span: Span
 
 
 def require_not_read_anew(snapshot: Snapshot, ids: Iterable[int], span: Span) -> None:
-    """Raises SqlError CONCURRENT_CHANGE if a view is being rebuilt with a new query, and one of these objects is that
-    view or an input of the new query. The new query uses the objects' current names, so these names must not change."""
+    """Raises SqlError CONCURRENT_CHANGE if a view is being rebuilt with a new query, and one of the given objects is
+    that view or an input of the new query. The new query uses the objects' current names, so these names must not
+    change."""
     named = set(ids)
     for rebuild in snapshot.all("rebuild"):
         if rebuild.view is not None and not named.isdisjoint((rebuild.view_id, *rebuild.view.inputs)):
@@ -324,14 +326,14 @@ def sink_record(snapshot: Snapshot, sink: SinkRecord, statement: CreateSink) -> 
 
 
 def shape_in_catalog(sink: SinkRecord) -> SinkShape:
-    """The shape of a sink in the catalog."""
+    """The shape (columns, keys and type) of a sink in the catalog."""
     return shape_of(sink)
 
 
 def look_at_sink(
     snapshot: Snapshot, inspector: Inspector, sink: SinkRecord, candidates: tuple[SecretRecord, ...] = ()
 ) -> SinkLook:
-    """Looks at the target of a sink in the catalog."""
+    """Examines the target of a sink in the catalog."""
     deletes = not sink.query and any(changes_rows(snapshot.get(input_id)) for input_id in sink.inputs)
     shape = replace(shape_in_catalog(sink), deletes=deletes)
     return inspector.upstreams.look_at_target(sink.connector, sink_options(snapshot, sink), shape, candidates)
@@ -384,7 +386,7 @@ def unsafe_plan(
 
 
 def dependents_of(snapshot: Snapshot, reader: Reader) -> tuple[str, ...]:
-    """The dependents as a preview lists them, in creation order."""
+    """The dependents in the order of their creation, which is the order in a preview."""
     return tuple(f"{spoken(record.kind)} {record.name}" for record in reader.dependents(snapshot))
 
 

@@ -90,9 +90,9 @@ def grown_ends(
     offsets: Mapping[str, int],
     seen: Mapping[str, UpstreamSplit],
 ) -> dict[str, int]:
-    """Contacts the upstream again if an offset is after the end of its split. Returns, for each split whose end is now
-    at or after the split's offset in ``offsets``, the split's end in ``seen``. For any other split, such as a split of
-    a topic that was created again, an offset after the end is an error."""
+    """Contacts the upstream again if an offset is after the end of its split. Returns the ends in ``seen`` of the
+    splits whose present end is at or after the offset in ``offsets``. For any other split, such as a split of a topic
+    that was created again, an offset after the end is an error."""
     if not any(split in seen and offset > seen[split].end for split, offset in offsets.items()):
         return {}
     now = inspector.upstreams.look_again(connector, options).splits
@@ -108,14 +108,15 @@ def grown_ends(
 
 
 def grown_notices(splits: Iterable[str]) -> list[str]:
-    """A notice about splits whose offset was after the end that the upstream had reported a moment before."""
+    """Returns a notice about splits whose offset was after the end that the upstream had reported a moment before."""
     listed = first_names(splits, _MOST_NAMED)
     said = "the upstream has grown since its ends were read; these splits are set to the ends that it had then"
     return [f"{said}: {listed}"] if listed else []
 
 
 def members_notices(group: str, members: int) -> list[str]:
-    """A notice if the consumer group has active members, because the offsets of the group may then still change."""
+    """If the consumer group has active members, returns a notice, because the offsets of the group may still change in
+    this case."""
     return (
         [f'consumer group "{group}" has {members} active members, so its offsets may still change'] if members else []
     )

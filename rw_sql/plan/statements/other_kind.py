@@ -52,7 +52,7 @@ def _is_meant(text: str) -> bool:
 
 
 def _of_its_source(error: OtherKindError, text: str, snapshot: Snapshot) -> str | None:
-    """The same statement for the source that an object reads, directly or through other objects."""
+    """Returns the same statement for the source that an object reads, directly or through other objects."""
     if error.wanted != "source":
         return None
     name, sources = error.other.name, sources_below(snapshot, error.other)
@@ -78,8 +78,8 @@ def sources_below(snapshot: Snapshot, record: ObjectRecord) -> list[str]:
 def _shortened(text: str, name: str) -> str:
     """A statement for a hint.
 
-    A long statement is cut off after the object's name. A statement with a string or a word of consent (ALLOW, CASCADE)
-    is cut off too, because hints never repeat strings and words of consent.
+    A long statement is shortened: it ends after the object's name. A statement with a string or a word of consent
+    (ALLOW, CASCADE) is shortened too, because hints never repeat strings and words of consent.
     """
     if len(text) <= _LONGEST and not _CONSENT.search(text):
         return text

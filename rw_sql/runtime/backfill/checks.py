@@ -45,8 +45,8 @@ def filled_path(context: Context, spec: ViewSpec, given: ViewInput, is_direct: b
 def require_history(context: Context, spec: ViewSpec, *, is_direct: bool) -> None:
     """Raises StalledError, with a remedy, if the rest of a view's backfill cannot be read now.
 
-    Callers check this before they claim a run. Without this check, each attempt to start would add a run and a fence
-    while the upstream is unavailable.
+    Callers check this before they claim a run. Without this check, each attempt to start while the upstream is
+    unavailable would add a run and a fence.
     """
     snapshot = context.metastore.snapshot()
     for given in spec.inputs:
@@ -93,8 +93,8 @@ def require_same_log(
     and may have other records at these offsets now.
 
     ``known`` maps a split to a term (Kafka: leader epoch) in which its log had the records. ``now`` are the current
-    terms. If ``now`` is None, the current terms are requested from the upstream. Splits without a known term are not
-    checked.
+    terms. If ``now`` is None, the current terms are requested from the upstream. A split is not checked if no term of
+    the split is known.
     """
     if not isinstance(kind, TermConnector):
         return

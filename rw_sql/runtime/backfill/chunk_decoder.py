@@ -41,15 +41,15 @@ class ChunkDecoder:
     def of(
         warehouse: Warehouse, statement: CreateSource, table: BackfillStaging | DirectTable, run: int
     ) -> ChunkDecoder:
-        """Creates the decoder with which a source's records are decoded for a table."""
+        """Creates the decoder that decodes a source's records for a table."""
         arrow = ArrowBatches.of(warehouse, statement, run)
         return ChunkDecoder(warehouse=warehouse, statement=statement, table=table, run=run, arrow=arrow)
 
     def rows(
         self, records: DataFrame, count: int, rows_of: Callable[[DataFrame], DataFrame], expected: Expected
     ) -> tuple[DataFrame, SaveFiles | None]:
-        """The rows of about ``count`` records, as the log would contain them. If Arrow writes the files of the table,
-        returns the records instead, and the function that writes the files.
+        """Returns the rows of about ``count`` records, in the form in which the log would contain them. If Arrow writes
+        the files of the table, returns instead the records and the function that writes the files.
 
         ``rows_of`` decodes records with Spark. If Arrow decodes the records and the table's columns are columns of the
         log, Arrow writes the table's files. If the table has other columns, Arrow writes files below the table's

@@ -1,10 +1,10 @@
 """Direct backfill: writes chunks to the view's table, without a staging table.
 
-Used only for queries that process each row independently.
+A direct backfill is used only for queries that process each row independently.
 
-Such a query returns the same rows whether it reads a stream or chunks, so no staging table is needed. Each chunk is a
-commit of generation 0. The view's stream ignores these commits when it looks for its own commits. After the last chunk,
-the stream gets a checkpoint that starts in the log.
+Such a query returns the same rows from a stream as from chunks, so no staging table is needed. Each chunk is a commit
+of generation 0. The view's stream ignores these commits when it looks for its own commits. After the last chunk, the
+stream gets a checkpoint that starts in the log.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class DirectTable:
         return as_in_files(rows.sparkSession.sql(self.spec.query), self.spec)
 
     def columns_in_log(self, log: DataFrame) -> Mapping[str, str] | None:
-        """The columns of the view's table, each with its name in the log; None if the view's query computes or filters
-        anything. ``log`` is an empty local frame with the log's columns."""
+        """The columns of the view's table, each with its name in the log; None if the view's query computes columns or
+        filters rows. ``log`` is an empty local frame with the log's columns."""
         chosen = chosen_columns(self._result(log))
         stored = {column.name for column in self.output.table.schema().fields}
         if chosen is None or len(dict(chosen)) < len(chosen) or not stored.issuperset(dict(chosen)):
@@ -126,10 +126,11 @@ class DirectTable:
         expected: Expected = ANY,
         save: SaveFiles | None = None,
     ) -> None:
-        """Writes the query's result for a chunk. If ``save`` is given, it writes the result, and ``rows`` are not used.
+        """Writes the query's result for a chunk. If ``save`` is given, ``save`` writes the result, and ``rows`` are not
+        used.
 
-        The result may have fewer rows than the chunk. Therefore, ``expected`` is either an upper limit, or it applies
-        to the rows that ``save`` reads.
+        The result may have fewer rows than the chunk. Therefore, ``expected`` is either an upper limit for the rows of
+        the result, or the number of rows that ``save`` reads.
         """
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         if save is not None:

@@ -1,9 +1,9 @@
-"""Backfills a view: reads the records that are older than the view into a staging table, streams that table through the
-view's query, and then makes the query continue with the live log.
+"""Backfills a view: reads the records that are older than the view into a staging table, streams the staging table
+through the view's query, and then makes the query continue with the live log.
 
 Each of the three phases resumes after a crash. The commits of the staging table record the offsets that the table
-contains. The view's query reads that table as a stream up to the table's end, with the view's own checkpoint.
-Afterwards, the checkpoint's last entry is rewritten: it then points into the source's log, right after the version at
+contains. The view's query reads the staging table as a stream up to the table's end, with the view's own checkpoint.
+Afterwards, the checkpoint's last entry is rewritten so that it points into the source's log, right after the version at
 which the backfill was planned. The query continues at this position and keeps its state.
 """
 
@@ -291,8 +291,8 @@ class BackfillReader:
         )
 
     def fill(self) -> int:
-        """Reads the offsets that are still missing. Offsets that the log contains are read from the log, the others
-        from upstream. Returns the total number of offsets that the backfill has read."""
+        """Reads the offsets that are still missing. Offsets that the log contains are read from the log, and the other
+        offsets are read from upstream. Returns the total number of offsets that the backfill has read."""
         own = self.backfill
         warehouse = own.context.warehouse
         if own.direct_table is None and is_whole(warehouse, self.path):
@@ -398,7 +398,7 @@ class BackfillReader:
 
     def _expected(self, chunk: tuple[BackfillChunk, ...], options: Mapping[str, str] | None = None) -> Expected:
         """The number of rows to expect from a chunk's offsets. If the source's ``options`` are given and the upstream's
-        log contains the number of records, the result is this number."""
+        log states the number of records, the result is this number."""
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         return expected_of(self.kind, ranges, options, is_row_by_row=not has_changes(definition_of(self.source)))
 
@@ -462,7 +462,7 @@ class BackfillReader:
         """Checks, after a chunk was read and before it is committed, that its records came from the expected
         incarnation and log. Raises StalledError.
 
-        The check comes before the commit, because the table may already have readers. The check suffices, because a
+        The check is made before the commit, because the table may already have readers. The check suffices, because a
         deleted topic's id is never used again.
         """
         require_same_log(self.backfill.spec.name, self.kind, options, chunk, known)

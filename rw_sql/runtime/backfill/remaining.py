@@ -29,7 +29,8 @@ def plan_remaining(
     held: Mapping[str, Spans],
     options: Callable[[], Mapping[str, str]],
 ) -> tuple[int, HistoryPlan]:
-    """The version of the source's log from which a backfill copies, and the chunks that are not in ``held`` yet.
+    """Returns the version of the source's log from which a backfill copies, and the chunks that are not in ``held``
+    yet.
 
     The upstream is contacted only if the source has read offsets of the history again, in a later term. Raises
     StalledError if the upstream does not respond.
@@ -45,8 +46,8 @@ def plan_remaining(
 def replaced_spans(
     kind: Connector, options: Mapping[str, str], again: Sequence[BackfillChunk]
 ) -> dict[str, tuple[tuple[int, int], ...]]:
-    """``again`` are chunks that the source has read again in a later term. Returns the offsets in these chunks at which
-    the upstream has lost the records of the history. Raises StalledError if the upstream does not respond."""
+    """Returns the offsets in the chunks ``again`` at which the upstream has lost the records of the history. ``again``
+    are chunks that the source has read again in a later term. Raises StalledError if the upstream does not respond."""
     replaced: dict[str, Spans] = {}
     waiting = list(again)
     while waiting and isinstance(kind, TermConnector):

@@ -38,8 +38,8 @@ _WHOLE = "the end of the history"
 def is_there(warehouse: Warehouse, path: str) -> bool:
     """True if the table exists.
 
-    A table without its first commit counts as deleted, because a kill has interrupted its deletion. In an existing
-    table, the first commit stays, because upkeep does not clean up staging tables.
+    A table without its first commit counts as deleted, because a process was killed while it deleted the table. In an
+    existing table, the first commit always exists, because upkeep does not clean up staging tables.
     """
     return 0 in commit_versions(warehouse, path)
 
@@ -50,7 +50,7 @@ def is_whole(warehouse: Warehouse, path: str) -> bool:
 
 
 def held_spans(warehouse: Warehouse, path: str) -> dict[str, Spans]:
-    """For each split, the offsets that the table's commits cover."""
+    """Returns, for each split, the offsets whose records the table's commits contain."""
     spans: dict[str, Spans] = {}
     for _, commit in job_commits(warehouse, path):
         for split, (start, end) in commit.ranges.items():
@@ -85,7 +85,7 @@ class BackfillStaging:
         )
 
     def result(self, rows: DataFrame) -> DataFrame:
-        """Converts rows of the log to rows of this table: returns the rows unchanged."""
+        """Converts rows of the log to rows of this table. Both are equal, so the rows are returned unchanged."""
         return rows
 
     def columns_in_log(self, log: DataFrame) -> Mapping[str, str] | None:
@@ -104,7 +104,7 @@ class BackfillStaging:
         save: SaveFiles | None = None,
     ) -> None:
         """Adds the rows of a chunk. ``lives`` has the identity of each split from which the chunk was read. For a chunk
-        from the log, ``lives`` is empty. If ``save`` is given, it writes the rows, and ``rows`` are not used."""
+        from the log, ``lives`` is empty. If ``save`` is given, ``save`` writes the rows, and ``rows`` are not used."""
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         self.output.lives = lives
         fault("history.before_append")

@@ -1,5 +1,5 @@
-"""Controls statements and jobs: the executor of statements, the owner of the warehouse (``owner``; the lease itself is
-in ``jobs/lease.py``), and the reconciler that starts and stops jobs.
+"""Controls statements and jobs. The package contains the executor of statements, the owner of the warehouse, and the
+reconciler that starts and stops jobs. (The lease itself is in ``jobs/lease.py``.)
 
 ``inspector`` reads the facts that planning needs. ``rest_conditions`` determines which jobs may rest and whether a job
 has been quiet for long enough, and defines the state of a job at rest. ``rest_scheduler`` lets these jobs rest, and

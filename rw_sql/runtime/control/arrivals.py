@@ -1,5 +1,5 @@
-"""Jobs that were moved from another resource group to the group of this process. The owner of the other group may still
-run these jobs."""
+"""Handles jobs that were moved from another resource group to the group of this process. The owner of the other group
+may still run these jobs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Arrivals:
     """Tracks the jobs that were moved to the group of this process, and decides which of them may run here and which
     still wait.
 
-    A moved job waits until every other owner has stopped it or has ended. Fences alone would keep the rows of the job
-    correct. But without this wait, the runs of both owners could fence each other, and a pause could count as applied
-    while the other owner still reads.
+    A moved job waits until every other owner has stopped the job or has ended. Fences alone would keep the rows of the
+    job correct. But without this wait, the runs of both owners could fence each other, and a pause could count as
+    applied while the other owner still reads.
     """
 
     def __init__(self, context: Context) -> None:
@@ -38,7 +38,7 @@ class Arrivals:
         """The jobs that wait, including those that the catalog no longer requires."""
 
     def look(self, snapshot: Snapshot) -> frozenset[str]:
-        """Determines, for the latest catalog, which moved jobs may run; returns the moved jobs that still wait."""
+        """Determines, for the latest catalog, which moved jobs may run. Returns the moved jobs that still wait."""
         if snapshot.epoch != self._epoch:
             self._epoch = snapshot.epoch
             records = grouped(snapshot)
@@ -61,8 +61,8 @@ class Arrivals:
 
 
 def _moved_jobs(snapshot: Snapshot, group: str) -> dict[str, int]:
-    """The jobs of a group's objects that were moved from another group, including paused ones, with the epochs of their
-    moves.
+    """The jobs of a group's objects that were moved from another group, each with the epoch of the move. The result
+    includes paused jobs.
     """
     found: dict[str, int] = {}
     for record in grouped(snapshot):

@@ -1,4 +1,4 @@
-"""Reads checkpoints and the files that they refer to, for planning; carries out changes to checkpoints.
+"""For planning, reads checkpoints and the files to which they refer. Also carries out changes to checkpoints.
 
 Does not use Spark.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def nothing_runs(_: str) -> str | None:
-    """Returns None. The default for ``running`` in processes without Spark, which run no queries."""
+    """Returns None. This function is the default for ``running`` in processes without Spark, which run no queries."""
     return None
 
 
@@ -66,7 +66,8 @@ class CheckpointFolders:
 def carry_out(effect: Effect, *, actor: str, running: Callable[[str], str | None] = nothing_runs) -> int:
     """Carries out an effect and returns the number of the rewrite in the checkpoint's journal.
 
-    Raises SqlError, and changes no file, if a job uses the checkpoint or has advanced it since the effect was planned.
+    Raises SqlError, and changes no file, if a job uses the checkpoint or has advanced the checkpoint since the effect
+    was planned.
     """
     files = CheckpointFiles.at(effect.path)
     checkpoint = read_checkpoint(files)

@@ -47,9 +47,8 @@ _LOCKED_SECONDS = 1.0
 class SplitDiscovery:
     """Checks the upstreams of running sources for new splits, each at its own interval and at most four at a time.
 
-    The source that has been due for the longest time is checked first, so slow upstreams delay the checks of other
-    upstreams but do not prevent these checks. ``stall`` is the function that stops a job for a reason that a check has
-    found.
+    The source that has been due for the longest time is checked first, so slow upstreams only delay the checks of other
+    upstreams. ``stall`` is the function that stops a job for a reason that a check has found.
     """
 
     def __init__(self, context: Context, stall: Callable[[JobSpec, StalledError], None]) -> None:
@@ -92,7 +91,7 @@ class SplitDiscovery:
             self._checks[source_id] = run_in_background(check, f"discovery-{source_id}")
 
     def _check_again(self, source_id: int, at: float) -> None:
-        """Makes the next check of a source due at the time ``at`` on the monotonic clock, even if the source does not
+        """Schedules the next check of a source for the time ``at`` on the monotonic clock, even if the source does not
         run at that time."""
         self._changed[source_id] = None
         with self._next_check_lock:
@@ -103,7 +102,7 @@ class SplitDiscovery:
         return self._next_check.get(source_id, 0.0)
 
     def _forget_dropped(self) -> None:
-        """Removes the stored facts about dropped sources. Does this once after each change of the catalog."""
+        """Removes the stored facts about dropped sources, once after each change of the catalog."""
         snapshot = self._context.metastore.snapshot()
         if snapshot is self._forgotten_at:
             return
@@ -210,7 +209,7 @@ class SplitDiscovery:
 
 
 def _running_readers(snapshot: Snapshot, source: SourceRecord) -> list[tuple[str, JobSpec, tuple[str, ...]]]:
-    """The fragments of a source whose readers should run, with their jobs and splits."""
+    """Returns those fragments of a source whose readers should run, each with its job and splits."""
     found: list[tuple[str, JobSpec, tuple[str, ...]]] = []
     for reader in readers_of(snapshot, source):
         if reader.view is None:

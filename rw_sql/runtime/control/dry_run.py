@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class Foreseen:
     """The predicted effect of one statement, as the lines of EXPLAIN.
 
-    ``question`` is the request to confirm the statement, if it is unsafe.
+    ``question`` is the request to confirm the statement; None if the statement needs no confirmation.
     """
 
     lines: tuple[str, ...]
@@ -69,7 +69,7 @@ class DryRun:
 
     @property
     def catalog(self) -> Snapshot:
-        """The catalog after the statements so far."""
+        """The catalog that results from the statements so far."""
         return self._then
 
     @property
@@ -97,8 +97,8 @@ class DryRun:
     def explain(self, statement: ast.Statement) -> Foreseen:
         """The predicted effect of a statement.
 
-        Later statements are planned on the resulting catalog. Raises the same SqlError as the statement itself
-        would, except for a missing confirmation.
+        Later statements are planned on the resulting catalog. Raises the same SqlError that the statement itself would
+        raise, except for a missing confirmation.
         """
         with store_errors(self._context.sessions.require_alive):
             return self._explain(statement)

@@ -1,4 +1,4 @@
-"""Runs statements: plan, confirm, commit, follow up, return rows."""
+"""Runs statements in these steps: plan, confirm, commit, follow up, and return rows."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
 
 @dataclass(slots=True)
 class _Commit:
-    """The result of a statement's commit: the epoch once the statement is committed, and the error if the commit or the
+    """The result of a statement's commit: the epoch, if the statement is committed, and the error, if the commit or the
     plan's effect failed. A ConcurrentCommit is not a result, because the statement is then planned again."""
 
     epoch: int | None = None
@@ -269,8 +269,8 @@ class Executor:
         commit the plan. Otherwise, returns None.
 
         Only the plan of an INJECT is used again, because a new plan would resolve TO LATEST to other offsets. No reader
-        can have advanced the positions in the meantime: the source is paused, or no job writes the checkpoint. Plans of
-        other statements are made again, because they contain epochs and positions that advance.
+        can have advanced the positions in the meantime: the source is paused, or no job writes the checkpoint. Other
+        statements are planned again, because their plans contain epochs and positions that advance.
 
         If the upstream has changed so that the plan would have another effect, the plan's token is removed from
         ``confirmed``. A new plan might have the same token, although no user has seen the preview of the new plan.
@@ -287,8 +287,8 @@ class Executor:
         return None
 
     def _is_current(self, plan: Plan, snapshot: Snapshot) -> bool:
-        """True if the plan of an INJECT still has the effect that its preview shows. Requests the state of the upstream
-        again."""
+        """True if the plan of an INJECT still has the effect that its preview shows. To find this out, the method
+        requests the state of the upstream again."""
         is_current = (
             is_rewrite_current if isinstance(plan.statement, ast.InjectCheckpointOffsets) else is_inject_current
         )
@@ -298,7 +298,7 @@ class Executor:
         """True if a plan may be committed although the user has taken long to confirm it.
 
         The upstream may have changed in the meantime. Statements other than INJECT are therefore planned again. If the
-        new plan has the same token, it counts as confirmed.
+        new plan has the same token, the new plan counts as confirmed.
         """
         if not isinstance(plan.statement, ast.InjectSourceOffsets | ast.InjectCheckpointOffsets):
             return False
@@ -388,7 +388,7 @@ class Executor:
     def _commit(self, commit: _Commit, operation: Operation, plan: Plan, snapshot: Snapshot, started: float) -> int:
         """Commits a plan's operation, carries out the plan's effect, and returns the epoch.
 
-        Stores the result in ``commit``, so that a KeyboardInterrupt does not lose it. Raises ConcurrentCommit.
+        Stores the result in ``commit``, where a KeyboardInterrupt does not lose it. Raises ConcurrentCommit.
         """
         try:
             with gc_paused():
@@ -428,7 +428,7 @@ class Executor:
     def _carry_out(self, plan: Plan, epoch: int, started: float) -> None:
         """Carries out the plan's effect outside of the warehouse, after the commit.
 
-        Also records the outcome. If the effect is refused, it changes nothing, and the outcome is the failure.
+        Also records the outcome. If the effect is refused, nothing changes, and the outcome is the failure.
         """
         if plan.effect is None:
             return
@@ -473,7 +473,7 @@ def _milliseconds_since(started: float) -> int:
 
 
 def _sleep_on() -> None:
-    """Called after a commit for which no statement waits, in place of ``wake``. Does nothing, because the owner finds
+    """The replacement for ``wake`` after a commit for which no statement waits. Does nothing, because the owner finds
     the commit soon enough by polling."""
 
 

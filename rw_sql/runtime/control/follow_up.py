@@ -49,9 +49,9 @@ def is_awaited(plan: Plan) -> bool:
 
 
 class FollowUp:
-    """Follows committed statements until the jobs match them. Thread-safe.
+    """Waits after committed statements until the jobs match the catalog. Thread-safe.
 
-    ``owner`` returns this process's owner, or None if this process runs no jobs.
+    ``owner`` is a function that returns this process's owner, or None if this process runs no jobs.
     """
 
     def __init__(self, context: Context, owner: Callable[[], Owner | None]) -> None:
@@ -153,8 +153,9 @@ class FollowUp:
         """Waits until the owners of ``groups`` have applied ``epoch``. If ``groups`` is empty, waits for every owner.
         Returns False at once if no process runs the jobs of one of the groups.
 
-        Also returns False if neither the jobs nor the applied epoch make progress for ``seconds``, or for ten times as
-        long while heartbeats continue. If this process is the owner, waits only for ``jobs`` (None: all jobs).
+        Also returns False if neither the jobs nor the applied epoch make progress for ``seconds``; while heartbeats
+        continue, the limit is ten times as long. If this process is the owner, waits only for ``jobs``, or for all jobs
+        if ``jobs`` is None.
         """
         owner, limit, awaited = self._owner(), StallTimeout(seconds), frozenset(jobs or ())
         own = self._context.group

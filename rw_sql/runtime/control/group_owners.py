@@ -21,12 +21,12 @@ _LOOK_SECONDS = 0.2
 
 
 def require_owners(context: Context, snapshot: Snapshot, plan: Plan) -> None:
-    """Raises SqlError OWNER_MISSING if a job that the plan starts, or an object that it creates, is in a group without
-    an owner. The error's hint is the command that starts an owner.
+    """Raises SqlError OWNER_MISSING if a job that the plan starts, or an object that the plan creates, is in a group
+    without an owner. The error's hint is the command that starts an owner.
 
     The default group needs no owner, because a warehouse is often set up before a process runs its jobs. Statements
-    that only stop jobs are allowed, and so is a move out of a group without an owner. If the owner's last heartbeat is
-    old by this machine's clock, the owner is observed for up to LEASE_SECONDS.
+    that only stop jobs are allowed. Moving an object out of a group without an owner is allowed too. If the owner's
+    last heartbeat is old by this machine's clock, the owner is observed for up to LEASE_SECONDS.
     """
     if plan.operation is None:
         return

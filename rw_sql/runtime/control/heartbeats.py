@@ -34,7 +34,7 @@ times this amount."""
 
 
 class Beats:
-    """Compares, for each job, the progress of its work with the progress at the last check. The owner's loop calls
+    """Compares the progress of each job's work with the progress at the last check. The owner's loop calls
     :meth:`of`."""
 
     def __init__(self) -> None:
@@ -77,7 +77,8 @@ class Beats:
 
 
 def _mark(job: Job) -> tuple[object, ...]:
-    """Values that grow as Spark's tasks of a job's long-running work progress; empty if the job has no such work."""
+    """Returns values that grow while Spark's tasks for a job's long-running work make progress; empty if the job has no
+    such work."""
     mark: list[object] = []
     if isinstance(job, Ingest | View | Sink) and job.streaming.busy_seconds >= BEAT_SECONDS:
         query = job.streaming.query
@@ -90,7 +91,7 @@ def _mark(job: Job) -> tuple[object, ...]:
 
 
 def _cpu_seconds(job: Job) -> float | None:
-    """The CPU time of the threads that do a job's long-running work; None if the job has no such work."""
+    """Returns the CPU time of the threads that do a job's long-running work; None if the job has no such work."""
     found: list[float | None] = []
     if isinstance(job, Ingest | View | Sink):
         streaming, query = job.streaming, job.streaming.query

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 class WarehouseInspector:
     """The inspector (the ports of :mod:`rw_sql.plan.ports`) for statements on a warehouse.
 
-    The inspectors that ``after`` creates share the facts that this inspector has read from upstreams.
+    The method ``after`` creates further inspectors, which share the facts that this inspector has read from upstreams.
 
     If ``as_if_after`` is set, the snapshot is hypothetical: it is the snapshot of the inspector ``as_if_after`` plus
     the effect of further statements.

@@ -1,4 +1,5 @@
-"""One job in the process that runs it: its desired spec, its running instance, its next retry and its stored status."""
+"""Manages one job in the process that runs the job: the desired spec, the running instance, the next retry and the
+stored status."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ retries take less."""
 
 @dataclass(slots=True)
 class JobSlot:
-    """One job: its desired spec, its running instance, and the time of its next retry.
+    """One job, with its desired spec, its running instance, and the time of its next retry.
 
     ``awaiting`` is the spec that the job adopts when the batch in progress has ended. ``idle`` is the job's state at
     rest. A job at rest counts as running, even while it is being woken (``is_woken``). ``going_to_rest`` is the job's
@@ -95,8 +96,8 @@ class JobSlot:
 
     @property
     def is_unchanged_by_rest(self) -> bool:
-        """True if the job is at rest, being stopped in order to rest, or being woken, with the spec that the catalog
-        requires."""
+        """True if the job has the spec that the catalog requires, and is at rest, is being stopped in order to rest, or
+        is being woken."""
         if self.going_to_rest is not None:
             return self.going_to_rest == self.wanted
         return self.idle is not None and self.running is None and self.idle.spec == self.wanted
@@ -128,7 +129,7 @@ class JobSlot:
         return self.wanted is not None and not self.is_final and now >= self.retry_at
 
     def wake(self, behind: int = 0) -> None:
-        """Marks a job at rest to be started; ``behind`` is its known number of unread records."""
+        """Marks a job at rest, so that the job is started. ``behind`` is the job's known number of unread records."""
         if self.idle is not None:
             self.is_woken, self.is_settled, self.problem = True, False, None
             self.behind = behind
@@ -140,7 +141,7 @@ class JobSlot:
     def back_off(self, reason: str, *, is_lasting: bool = False) -> None:
         """Schedules a retry with an increasing delay.
 
-        Failed runs count even if new splits have been discovered after these runs.
+        Failed runs count even if new splits have been discovered since these runs.
 
         If the reason is lasting, the delay is the maximum delay.
         """
@@ -225,9 +226,9 @@ def _at_rest(idle: Idle) -> str:
 
 
 def due_slots(slots: Collection[JobSlot], now: float, most: int) -> list[JobSlot]:
-    """The slots to work on now: all due slots that a statement changed, and queued slots up to the limit ``most``.
-    Queued slots that are already being worked on count towards the limit. Slots with the most unread records come
-    first.
+    """Returns the slots whose jobs must be started or stopped now: all due slots that a statement has changed, and
+    queued slots up to the limit ``most``. Queued slots that are already being started or stopped count towards the
+    limit. Slots with the most unread records come first.
 
     If the numbers are equal, as at the start of a process, sources come first. The query of a view polls its inputs
     until the inputs have rows, which takes CPU time from the jobs that are being started.
@@ -254,7 +255,7 @@ def doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) -
 
 
 def content_of(status: JobStatus) -> tuple[object, ...]:
-    """The fields of a status except its time, for comparisons with an earlier status."""
+    """Returns all fields of a status except the time, for comparisons with an earlier status."""
     return (status.state, status.reason, status.last_error, status.run, status.restarts)
 
 
@@ -273,7 +274,7 @@ class StatusReports:
         """Forgets the reported statuses that another process has replaced, so that :meth:`fresh` returns them again.
 
         An earlier owner that was suspended may write statuses after this owner has written its own statuses. The
-        statuses of jobs that must not run now are not replaced, because if a REWIND cannot be carried out, these
+        statuses of jobs that must not run at present are not replaced: if a REWIND cannot be carried out, these
         statuses contain the reason.
         """
         with self._context.metastore.looks.at_most_every(_REPLACED_SECONDS):
@@ -289,8 +290,8 @@ class StatusReports:
     def fresh(
         self, moving: Iterable[JobSlot], slots: Mapping[str, JobSlot], why_stopped: Callable[[JobSlot], str | None]
     ) -> list[JobStatus]:
-        """The statuses to store: the changed statuses of the jobs ``moving``. The first call also returns STOPPED for
-        each job that only an earlier owner has reported."""
+        """Returns the statuses to store, which are the changed statuses of the jobs ``moving``. The first call also
+        returns the status STOPPED for each job that only an earlier owner has reported."""
         at = now_ms()
         found = []
         for slot in moving:

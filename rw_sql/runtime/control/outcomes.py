@@ -1,4 +1,4 @@
-"""The outcomes of operations, including operations whose process ended before it recorded an outcome."""
+"""Determines the outcomes of operations, including operations whose process ended before it recorded an outcome."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ APPLIED = "applied"
 
 
 def completed(records: Iterable[OperationRecord], applied_epoch: int) -> tuple[OperationRecord, ...]:
-    """Fills in missing outcomes: operations up to ``applied_epoch`` get APPLIED."""
+    """Returns the operations with missing outcomes filled in: operations up to ``applied_epoch`` get the outcome
+    APPLIED."""
     return tuple(replace(record, outcome=_outcome(record, applied_epoch)) for record in records)
 
 
 def is_left_open(record: OperationRecord) -> bool:
     """True if the owner, after it has applied an operation, must record the outcome of the operation.
 
-    False for a safe operation without an outcome, because such an operation may not have changed any job. Also False
-    for a change to a foreign checkpoint, because no owner completes such a change.
+    The result is False for a safe operation without an outcome, because such an operation may not have changed any job.
+    The result is also False for a change to a foreign checkpoint, because no owner completes such a change.
     """
     if record.outcome is None:
         return record.is_unsafe and not changes_checkpoint(record)

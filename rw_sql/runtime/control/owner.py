@@ -1,4 +1,5 @@
-"""The process that runs a warehouse's jobs: takes and renews the lease, and runs the reconciling loop."""
+"""The owner, which is the process that runs a warehouse's jobs. It takes and renews the lease, and runs the reconciling
+loop."""
 
 from __future__ import annotations
 
@@ -140,7 +141,7 @@ class Owner:
             reconciler.wake()
 
     def wait_applied(self, epoch: int, seconds: float, jobs: Collection[str] | None = None) -> bool:
-        """Waits until this owner has applied an epoch to the jobs (None: all).
+        """Waits until this owner has applied an epoch to the jobs. If the epoch is None, waits for all epochs.
 
         Returns False at a timeout or if the lease is lost.
         """
@@ -208,7 +209,7 @@ class Owner:
                 self._warn("the catalog's projections are not complete; the next commit completes them: %s", error)
 
     def _disown_statuses(self) -> None:
-        """Replaces the statuses that a killed owner reported: the jobs count as starting or stopped.
+        """Replaces the statuses that a killed owner reported, so that the jobs count as starting or stopped.
 
         Without this change, FLUSH would skip jobs that were STALLED before the takeover.
         """
@@ -242,7 +243,8 @@ class Owner:
             )
 
     def _warn(self, text: str, error: Exception) -> None:
-        """Logs a failure, unless its cause is that the warehouse cannot be written; this cause is logged only once."""
+        """Logs a failure, unless the cause is that nothing can be written to the warehouse. This cause is logged only
+        once."""
         if not self._context.explains(error):
             logger.warning(text, error)
 
@@ -276,7 +278,8 @@ class Owner:
     def _pass_once(self) -> bool:
         """Takes the lease if it is free, and makes one pass over the jobs; returns True if the pass is complete.
 
-        While the warehouse cannot be written, no pass is made, because each start of a job would fail.
+        While nothing can be written to the warehouse, this method makes no pass, because each start of a job would
+        fail.
         """
         store, warehouse = self._context.store, self._context.warehouse
         is_done = False
@@ -361,7 +364,7 @@ class Owner:
 
     def _tell_let_go(self, epoch: int) -> None:
         """Writes ``let_go_epoch`` to the lease at once, so that owners of other groups start the jobs that this owner
-        has stopped. If there are no other groups, the next heartbeat is soon enough."""
+        has stopped. If there are no other groups, the next heartbeat writes ``let_go_epoch``."""
         lease = self._lease
         if lease is not None and lease.let_go < epoch and len(self._context.metastore.jobs.leases()) > 1:
             self._renew(-1)
@@ -389,8 +392,8 @@ class Owner:
         return any(snapshot.object_epoch(pause.id) > self._told_epoch for pause in snapshot.all("pause"))
 
     def _complete_outcomes(self) -> None:
-        """Records the outcomes of statements that did not wait, or whose process ended before it recorded an
-        outcome."""
+        """Records the outcomes of two kinds of statements: statements that did not wait, and statements whose process
+        ended before it recorded an outcome."""
         metastore, before, epoch = self._context.metastore, self._incomplete_after, self._told_epoch
         if others := unapplied(self._context, epoch, without=self._context.group):
             epoch = min(lease.applied_epoch for lease in others.values())

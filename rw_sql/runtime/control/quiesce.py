@@ -1,5 +1,5 @@
-"""Quiesce locks: keep readers stopped until a block or a REWIND is committed, so that the preview of the block or the
-REWIND stays exact."""
+"""Quiesce locks. These locks keep readers stopped until a block or a REWIND is committed, so that the preview of the
+block or the REWIND stays exact."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, seen_seconds: float | 
     may be suspended, or may never get an answer to its question. ``seen_seconds`` is the time in seconds since this
     process first read the lock. For a lock that a process on another machine made, this time is compared with
     LOCK_SECONDS, because the clock of the other machine may differ from the clock of this machine. The lock is older
-    than this time, so the lock expires here no earlier than in the process that made it.
+    than this time. It therefore expires here no earlier than in the process that made the lock.
     """
     if lock.is_released or snapshot.epoch != lock.epoch:
         return False

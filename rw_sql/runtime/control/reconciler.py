@@ -317,8 +317,8 @@ class Reconciler:
 
     def _await_batch(self, slot: JobSlot, running: Ingest) -> None:
         """Postpones the restart of a reader with newly discovered splits until the reader has finished its batch. An
-        immediate restart would discard the batch. If new splits appeared more often than batches end, no batch would
-        ever finish."""
+        immediate restart would discard the batch. If new splits appeared more often than batches end, immediate
+        restarts would prevent every batch from finishing."""
         try:
             while not self._is_closed and running.failure() is None:
                 wanted = slot.wanted
@@ -372,10 +372,10 @@ class Reconciler:
             return True
 
     def _renewed(self, now: float, told: Collection[str]) -> list[JobStatus]:
-        """The statuses of the jobs that have made progress inside a long start or a long batch. These statuses have a
-        new time.
+        """Returns the statuses of the jobs that have made progress inside a long start or a long batch, with a new
+        time.
 
-        The new time is the only sign of that progress that other processes see.
+        Other processes recognize the progress only by the new time.
         """
         running = {id_: slot.running for id_, slot in self._slots.items() if slot.running is not None}
         at, known = now_ms(), self._reports.known

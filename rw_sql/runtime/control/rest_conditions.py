@@ -1,5 +1,5 @@
-"""Determines which jobs may rest, and defines the state of a job at rest: the positions at which its query was closed,
-and whether new input has been committed since.
+"""Determines which jobs may rest, and defines the state of a job at rest: the positions at which the job's query was
+closed, and whether new input has been committed since then.
 
 A waiting streaming query polls its input dozens of times a second, and occupies threads, a Spark session and
 connections. Therefore, if the job of a source, view or sink has had nothing to read for ``idle_job_timeout``, the job
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class SourceJob(Protocol):
-    """A source's running reader, with the attributes that determine the reader's state at rest: the position, the
-    connector and the options."""
+    """A source's running reader. The attributes (position, connector and options) determine the reader's state at
+    rest."""
 
     kind: Connector
     options: dict[str, str]
@@ -65,8 +65,8 @@ class SourceJob(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleReader:
-    """A view or sink at rest: the spec of its query, which had read all inputs before it was stopped, and the versions
-    of these inputs.
+    """A view or sink at rest. The fields are the spec of the job's query, and the versions of the job's inputs. The
+    query had read all inputs before it was stopped.
 
     ``notice`` is the text that SHOW JOBS showed for the job while it ran.
     """
@@ -113,7 +113,8 @@ class IdleReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleSource:
-    """A source's reader at rest: its spec, and its positions, which were the ends of the upstream's splits."""
+    """A source's reader at rest. The fields are the reader's spec and the reader's positions. When the reader stopped,
+    these positions were the ends of the upstream's splits."""
 
     spec: IngestSpec
     run: int
@@ -142,7 +143,7 @@ class IdleSource:
 
     def after_stop(self, context: Context, running: Job) -> IdleSource:
         """The state at rest, determined again after the reader has stopped, because the reader may have committed one
-        more batch since the first time."""
+        more batch before it stopped."""
         if not isinstance(running, SourceJob):
             return self
         version = _log_version(context, self.spec)
@@ -161,8 +162,8 @@ def may_rest(spec: JobSpec | None) -> bool:
 
     A source whose upstream sends each record only once cannot rest. An MQTT broker, for example, sends messages only to
     a running reader, and a database keeps the records of its log until the reader confirms them. A view that reads an
-    upstream itself cannot rest, because the upstream's watcher knows only the positions of logs. A job that reads a
-    user's own Delta table cannot rest, because nothing reports that table's commits.
+    upstream directly cannot rest, because the watcher of upstreams can compare only the positions of logs. A job that
+    reads a user's own Delta table cannot rest, because nothing reports that table's commits.
     """
     match spec:
         case IngestSpec():
@@ -178,9 +179,10 @@ def may_rest(spec: JobSpec | None) -> bool:
 def has_been_quiet(context: Context, running: Job, seconds: float, *, since: float, now: float) -> bool:
     """True if a running job may rest and has had nothing to do for ``seconds``, the value of ``idle_job_timeout``.
 
-    This means that the job has committed no batch in this time, and that this time has passed since ``since``, which is
-    the time of the job's start or of the last check for work. If the job has a longer minimum interval between batches,
-    it must have committed no batch for this interval. ``since`` and ``now`` are values of ``time.monotonic()``.
+    This means that the job has committed no batch in this time, and that this time has passed since ``since``.
+    ``since`` is the time of the job's start or of the last check for work. If the job has a longer minimum interval
+    between batches, it must have committed no batch for this interval. ``since`` and ``now`` are values of
+    ``time.monotonic()``.
     """
     spec = running.spec
     if not may_rest(spec) or now - since <= seconds:
@@ -200,7 +202,7 @@ def _interval_seconds(spec: JobSpec) -> float:
 
 
 def reads_elsewhere(context: Context, snapshot: Snapshot, spec: JobSpec) -> bool:
-    """True if the owner of another resource group writes an input of a view or sink.
+    """True if an input of a view or sink is written by the owner of another resource group.
 
     Such a job does not rest, because nothing reports the commits of another process.
     """
@@ -228,12 +230,12 @@ def states_of(running: SourceJob) -> dict[str, SplitState]:
 
 
 def stored(idle: Mapping[str, Idle]) -> str:
-    """The jobs at rest, as text that a later process can use (:func:`read_stored`)."""
+    """Returns the jobs at rest as text. A later process parses this text with :func:`read_stored`."""
     return json.dumps({job: _to_json(each) for job, each in idle.items()})
 
 
 def read_stored(context: Context, text: str, wanted: Mapping[str, JobSpec]) -> dict[str, Idle]:
-    """The jobs of :func:`stored` that may stay at rest in this process.
+    """Returns those jobs in the result of :func:`stored` that may stay at rest in this process.
 
     A job may stay at rest if its definition and position are the same as at the end of its last run and nothing has
     been committed to its inputs since then. After an upgrade of rw_sql, each job is started once, because a start

@@ -1,8 +1,8 @@
 """Decides which idle jobs (jobs without new input) rest, and wakes jobs at rest when the upstream has new records, when
 an input has a new commit, or on request.
 
-The reconciler calls this module in each pass. A job at rest costs no time in a pass, because it is checked only if one
-of its inputs is not at rest.
+The reconciler calls this module in each pass. A job at rest costs no time in a pass, because a pass checks the job only
+if one of its inputs is not at rest.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ _NOTE_SECONDS = 1.0
 
 
 class Rests:
-    """The jobs at rest of one resource group in the process that owns it.
+    """The jobs at rest of one resource group, in the process that owns the group.
 
     ``wake`` ends the reconciler's wait. The watcher's threads report changes. All other methods are called by the
-    reconciler's thread, or by the thread that works on the slot concerned.
+    reconciler's thread, or by the thread that starts or stops the slot's job.
     """
 
     def __init__(self, context: Context, wake: Callable[[], None]) -> None:
@@ -96,7 +96,7 @@ class Rests:
         context.wakes.on_request = wake
 
     def stop(self) -> None:
-        """Stops watching. The stored list of jobs at rest stays for the next process."""
+        """Stops watching for new input. The stored list of jobs at rest is kept for the next process."""
         self._watcher.stop()
         with self._lock:
             self._recalled = {}
@@ -105,8 +105,8 @@ class Rests:
             self._noting.exception()
 
     def recall(self, slots: Mapping[str, JobSlot]) -> None:
-        """Keeps a job at rest if an earlier process left the job at rest and nothing has changed for the job. The first
-        pass calls this method."""
+        """Keeps a job at rest if an earlier process left the job at rest and nothing that concerns the job has changed
+        since then. The first pass calls this method."""
         try:
             text = self._context.warehouse.read_text(_file(self._context))
         except FileNotFoundError:
@@ -193,7 +193,7 @@ class Rests:
         self._watcher.watch(job, kind_of(idle.spec), options, watched)
 
     def end(self, slot: JobSlot) -> None:
-        """Records that a job is about to be started or stopped, so that nothing wakes it any more."""
+        """Records that a job is about to be started or stopped, so that nothing wakes the job any more."""
         idle = slot.idle
         if isinstance(idle, IdleSource):
             with self._lock:
@@ -205,7 +205,7 @@ class Rests:
                 self._readers[given.id].pop(slot.job_id, None)
 
     def look(self, slots: Mapping[str, JobSlot], now: float, elsewhere: frozenset[int] = frozenset()) -> list[JobSlot]:
-        """Makes one pass: wakes jobs, and returns the jobs that may rest now (see :meth:`state_of`).
+        """Makes one pass. Wakes jobs, and returns the jobs that may rest now (see :meth:`state_of`).
 
         ``elsewhere`` are the objects whose jobs the owners of other resource groups run.
         """
@@ -241,7 +241,8 @@ class Rests:
         return [slot for slot in awake if self._is_quiet(slot, now, seconds)]
 
     def state_of(self, slot: JobSlot) -> Idle | None:
-        """The state at rest for a job; None if the job has work to do, or if this cannot be determined now."""
+        """The state at rest for a job; None if the job has work to do, or if it cannot be determined now whether the
+        job has work to do."""
         running, spec = slot.running, slot.going_to_rest
         if running is None or spec is None:
             return None
@@ -354,7 +355,8 @@ class Rests:
                     reader.wake(behind)
 
     def _report(self, finding: Finding) -> None:
-        """Stores a finding until the next pass. The watcher calls this method on its threads."""
+        """Stores a change that the watcher has found until the next pass. The watcher calls this method on its own
+        threads."""
         with self._lock:
             is_over = bool(self._troubled) and not self._troubled.isdisjoint(finding.answered)
             if not (finding.behind or finding.changed or finding.problems or finding.unknown or is_over):
@@ -364,13 +366,15 @@ class Rests:
         self._wake()
 
     def _on_new_secrets(self, jobs: Collection[str]) -> None:
-        """Starts jobs whose secrets have changed, so that they read their secrets again. Called on another thread."""
+        """Starts jobs whose secrets have changed, so that they read their secrets again. This method is called on
+        another thread."""
         with self._lock:
             self._renewed.update(jobs)
         self._wake()
 
     def _note(self, slots: Mapping[str, JobSlot], now: float) -> None:
-        """Writes the list of jobs at rest if it changed, so that the next process keeps them at rest."""
+        """Writes the list of jobs at rest if the list has changed, so that the next process keeps these jobs at
+        rest."""
         if now < self._note_at or (self._noting is not None and not self._noting.done()):
             return
         at_rest = {job: slot.idle for job, slot in slots.items() if slot.idle is not None and not slot.is_woken}

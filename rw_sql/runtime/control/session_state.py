@@ -31,10 +31,10 @@ class Block:
 class SessionState:
     """The state of one attached session: parameters, refused and shown plans, callbacks, and its open block.
 
-    ``ask`` asks the user to confirm an unsafe statement; None if no user can answer. ``on_progress`` receives the
-    progress of backfills and refreshes while a statement waits for them. ``waiting`` describes the jobs that the
-    running statement waits for. If this process runs the statements of a session in another process, ``user`` is the
-    operating system's user of that session; None for a session of this process.
+    ``ask`` is a function that asks the user to confirm an unsafe statement; None if no user can answer. ``on_progress``
+    is a function that receives the progress of backfills and refreshes while a statement waits for them. ``waiting``
+    describes the jobs for which the running statement waits. If this process runs the statements of a session in
+    another process, ``user`` is the operating system's user of that session; None for a session of this process.
     """
 
     parameters: dict[str, str] = field(default_factory=dict)
@@ -58,5 +58,5 @@ class SessionState:
 
     @property
     def timeout(self) -> float:
-        """``statement_timeout`` in seconds: the longest wait without progress."""
+        """The value of ``statement_timeout`` in seconds, which limits the wait of a statement without progress."""
         return int(self.parameter("statement_timeout").removesuffix("ms")) / 1000

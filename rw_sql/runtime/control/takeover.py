@@ -37,7 +37,7 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takeover:
-    """The result of :func:`take_over`. Contains the ids of the processes that were killed, and a message about the next
+    """The result of :func:`take_over`. It contains the ids of the killed processes, and a message about the next
     step."""
 
     ended: tuple[int, ...]
@@ -45,7 +45,7 @@ class Takeover:
 
 
 def take_over(context: Context, group: str, *, is_forced: bool) -> Takeover:
-    """Releases the lease of a group whose owner does not respond. Without ``is_forced``, nothing is changed.
+    """Releases the lease of a group whose owner does not respond. If ``is_forced`` is False, nothing is changed.
 
     If the warehouse is a copy, and the owner runs the jobs of the original, the lease is released and no process is
     killed. Raises SqlError OWNER_ALIVE if the owner works, is on another machine, or cannot be killed.
@@ -91,7 +91,7 @@ def _unresponsive(context: Context, lease: Lease) -> SqlError:
 
 
 def _release_in_copy(context: Context, lease: Lease, start: str, *, is_forced: bool) -> Takeover:
-    """Releases a lease that was copied with its warehouse, if no owner renews it here."""
+    """Releases a lease that was copied together with its warehouse, if no owner renews this copy of the lease."""
     runs = f"process {lease.python_pid} runs the jobs of the warehouse from which {context.warehouse.uri} was copied"
     if _is_fresh(lease):
         raise SqlError(

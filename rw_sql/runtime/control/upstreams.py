@@ -30,8 +30,8 @@ Look = tuple[str, "PlannedOptions", tuple["SecretRecord", ...]]
 
 
 class Resolve(Protocol):
-    """Replaces references to secrets in options with the secrets' values; ``candidates`` are used instead of the values
-    in the catalog."""
+    """A function that replaces references to secrets in options with the secrets' values. The values in ``candidates``
+    take precedence over the values in the catalog."""
 
     def __call__(self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> dict[str, str]: ...
 
@@ -156,5 +156,5 @@ def _seen(connector: str, options: Mapping[str, str]) -> Upstream:
 
 
 def _told(error: OSError) -> str:
-    """An error that a connector should have returned, as one line."""
+    """Returns, as one line, an error that a connector has raised although it should have returned the error."""
     return " ".join(str(error).split()) or type(error).__name__

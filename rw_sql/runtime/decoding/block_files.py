@@ -48,8 +48,8 @@ _RESULT = "rows ARRAY<STRING>, row_count BIGINT, others ARRAY<STRING>, other_cou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFiles:
-    """The files that a task has written: the names of the files with rows and the number of these rows, and the names
-    of the files with undecoded records and the number of these records."""
+    """The files that a task has written. The fields are the names of the files with rows, the number of these rows, the
+    names of the files with undecoded records, and the number of these records."""
 
     rows: tuple[str, ...]
     row_count: int
@@ -59,14 +59,15 @@ class TaskFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockFiles:
-    """Writes the records that a task receives: as rows or, if they were not decoded, unchanged.
+    """Writes the records that a task receives. A decoded record is written as a row, and a record that was not decoded
+    is written unchanged.
 
-    The first column of a batch contains the text of each record (see ``BlockReader``). The records' columns in ``kept``
-    follow, and then the columns in ``computed``, whose values Spark has computed. Columns are identified by their
-    order, not by their names in the batch. ``schema`` are the columns of the files. Columns that none of the other
-    attributes provide are NULL. ``constants`` are the values of the columns that have the same value in all rows.
-    ``by_split`` has the values of one column whose value depends on the record's split. ``renamed`` are the columns of
-    the files whose names differ from the names in the other attributes (name in the files → other name).
+    The first column of a batch contains the text of each record (see ``BlockReader``). The next columns are the
+    records' columns in ``kept``, followed by the columns in ``computed``, whose values Spark has computed. The order of
+    the columns in the batch identifies them, not their names. ``schema`` are the columns of the files. Columns that
+    none of the other attributes provide are NULL. ``constants`` are the values of the columns that have the same value
+    in all rows. ``by_split`` has the values of one column whose value depends on the record's split. ``renamed`` are
+    the columns of the files whose names differ from the names in the other attributes (name in the files → other name).
     """
 
     folder: str
@@ -81,7 +82,7 @@ class BlockFiles:
     renamed: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, records: DataFrame) -> list[TaskFiles]:
-        """Writes a frame of records to files; each task writes files of rows and files of undecoded records."""
+        """Writes a frame of records to files. Each task writes files of rows and files of undecoded records."""
         from pyspark import cloudpickle
 
         by_value: Any = cloudpickle.register_pickle_by_value
@@ -186,7 +187,7 @@ class _Files:
                 self._flush()
 
     def close(self) -> list[str]:
-        """Completes the files; returns their names."""
+        """Completes the files and returns their names."""
         self._end_file()
         return self.names
 

@@ -103,8 +103,8 @@ def cdc_frame(
 
 
 def numbered(log: pa.Table, table: str) -> pa.Table:
-    """The rows of the log that belong to an upstream table. A row occurs once for each change that it may represent.
-    The column NUMBER contains the number of the change, beginning with 0."""
+    """The rows of the log that belong to an upstream table. A row of the log occurs once for each change that the row
+    may represent. The column NUMBER contains the number of the change, beginning with 0."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -154,7 +154,8 @@ def _changes() -> Column:
 
 
 def _unchanged(statement: CreateSource) -> Column:
-    """The paths of the table's columns that the upstream did not send, with MOVED if the row's key changed."""
+    """Returns the paths of the table's columns whose values the upstream did not send. If the row's key changed, the
+    result also contains MOVED."""
     names = [column.name for column in statement.columns if column.name not in primary_key(statement)]
     paths = {name: unchanged_path([name]) for name in names}
     if any(column.kind == "timestamp" for column in statement.include):

@@ -1,8 +1,9 @@
-"""Recognizes records that are exactly one line of CSV, and reads their fields. This module uses Spark expressions.
+"""Recognizes records that are exactly one line of CSV, and reads the fields of these records. This module uses Spark
+expressions.
 
-Spark's ``from_csv`` never refuses a line for its quotes: it reads ``"a"b`` with the quotes, drops a space after the
-last quote, and reads a line break outside quotes as part of a value. :func:`fault_of` finds such records according to
-the grammar of RFC 4180, so that ``from_csv`` only has to read well-formed lines.
+Spark's ``from_csv`` never refuses a line because of wrong quotes. It reads ``"a"b`` with the quotes, drops a space
+after the last quote, and reads a line break outside quotes as part of a value. :func:`fault_of` finds such records
+according to the grammar of RFC 4180, so that ``from_csv`` only has to read well-formed lines.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _QUOTED = rf'{_OPEN}"'
 def one_line(text: Column) -> Column:
     """Removes the line break that a record's writer may have added. Spark would read the line break as part of a value.
 
-    A line that was cut before the line feed of a CRLF ends with only a carriage return.
+    If a line was cut before the line feed of a CRLF, the line ends with a carriage return only.
     """
     has_end = f.endswith(text, f.lit("\n")) | f.endswith(text, f.lit("\r"))
     return f.when(has_end, f.regexp_replace(text, r"(?:\r\n|\n|\r)\z", "")).otherwise(text)
@@ -69,7 +70,7 @@ def readable(line: Column, separator: str) -> Column:
     """The result of :func:`one_line`, or NULL if the line has more fields than Spark can read.
 
     Fields are counted only in a long line. The result is also NULL for a long line for which :func:`fault_of` returns a
-    reason, because it is then unknown where the line's fields begin.
+    reason, because in this case it is unknown where the line's fields begin.
     """
     field, between = _patterns(separator)
     is_wide = line.rlike(rf"\A(?:{field}{between}){{{MOST_FIELDS}}}+")
@@ -85,7 +86,7 @@ def _patterns(separator: str) -> tuple[str, str]:
 
 
 def read_fields(records: StepsT, names: Sequence[str], separator: str, into: str, text: Column) -> StepsT:
-    """Adds the column ``into``: the fields of a CSV line, as text."""
+    """Adds the column ``into``, which contains the fields of a CSV line as text."""
     schema = ", ".join(f"`{name.replace('`', '``')}` STRING" for name in (*names, CORRUPT))
     # Spark interprets a backslash in a separator.
     written = separator.replace("\\", "\\\\")

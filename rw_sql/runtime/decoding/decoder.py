@@ -85,8 +85,9 @@ def log_statistics(statement: CreateSource) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """For records with given columns, the expressions of the log's columns that do not depend on the run. ``first`` are
-    the columns before the columns of the run and the batch, and ``last`` the columns after them."""
+    """For records with given columns, the expressions for those columns of the log that do not depend on the run.
+    ``first`` are the columns before the columns of the run and the batch, and ``last`` are the columns after these
+    columns."""
 
     recipe: DeferredColumns
     first: tuple[Column, ...]
@@ -105,7 +106,7 @@ _written: WeakKeyDictionary[SparkContext, dict[tuple[CreateSource, int, tuple[st
 class Decoder:
     """Converts upstream records of one connector to the log's rows. The batches of a run share one decoder.
 
-    The last ``added`` columns were added to the source later. In formats without field names, older records end
+    The last ``added`` columns were added to the source later. In formats without field names, an older record ends
     before these columns.
     """
 
@@ -144,8 +145,8 @@ class Decoder:
         )
 
     def _by_reference(self, value: int) -> Column:
-        """A constant that is passed to the generated code. A literal would be part of that code, so Spark would have to
-        compile the code again for each new value."""
+        """Returns an expression that passes a constant to the code that Spark generates. A literal would be part of
+        that code, so Spark would have to compile the code again for each new value."""
         zero = f"length({OFFSET}) % 1" if has_wide_offsets(self.statement) else f"CAST({OFFSET} AS BIGINT) % 1"
         return f.expr(f"get(array(CAST({value} AS BIGINT)), CAST({zero} AS INT))")
 
@@ -207,8 +208,8 @@ def decode(
     bucket: int,
     added: int = 0,
 ) -> DataFrame:
-    """Decodes a single batch of records to the log's rows. See :class:`Decoder`. ``options`` are the source's resolved
-    options.
+    """Decodes a single batch of records to the log's rows. See :class:`Decoder`. ``options`` are the source's options,
+    with the values of secrets.
 
     Records with registered schemas are read twice, because the ids of their schemas must be collected first.
     """
@@ -219,7 +220,7 @@ def decode(
 
 
 def _decode_rows(records: DeferredColumns, statement: CreateSource, added: int) -> tuple[DeferredColumns, Column]:
-    """The records with their rows in ``_rw_row``, and the errors of the records without a row."""
+    """Returns the records with their rows in ``_rw_row``, and the errors of the records that have no row."""
     match encode_of(statement):
         case "JSON" | "NATIVE":
             return read_json(records, statement.columns, json_rules(encode_options(statement)))
@@ -240,7 +241,8 @@ def encode_of(statement: CreateSource) -> str:
 
 
 def _without_frame(value: Column) -> Column:
-    """Removes Confluent's frame, which consists of five bytes that writers with a registry put before the JSON.
+    """Removes Confluent's frame. The frame consists of five bytes, which writers that use a registry put before the
+    JSON.
 
     The frame is recognized by its zero byte. No JSON begins with a zero byte.
     """
@@ -272,7 +274,7 @@ def _since(epochs: Mapping[str, int], by_reference: Callable[[int], Column]) -> 
 
 
 def json_rules(options: Mapping[str, str]) -> ValueRules:
-    """The value rules of ENCODE JSON with the options ``options``."""
+    """Returns the value rules of ENCODE JSON with the options ``options``."""
     return ValueRules(
         timestamptz=encode_value("PLAIN", "JSON", options, TIMESTAMPTZ_MODE),
         timestamp=encode_value("PLAIN", "JSON", options, TIMESTAMP_MODE),
@@ -341,9 +343,10 @@ def _header(name: str | None) -> Column:
 
 
 def _header_error(statement: CreateSource) -> Column | None:
-    """The error of a record with a header that must be text but is not text; None if no header must be text.
+    """Returns the error of a record with a header that must be text but is not text. Returns None if no header of the
+    source must be text.
 
-    delta-rs cannot read a file with a string that is not UTF-8, so no table may contain such a string.
+    The library delta-rs cannot read a file with a string that is not UTF-8, so no table may contain such a string.
     """
     faults = [
         f.when(~f.is_valid_utf8(_header(column.inner).cast("string")), f.lit(f'header "{column.inner}" is not UTF-8'))

@@ -1,10 +1,10 @@
-"""Decodes JSON records with Arrow, a block of records at a time.
+"""Decodes JSON records with Arrow, one block of records at a time.
 
-Arrow's parser decodes a block in a fifth of the time that ``from_json`` needs. The parser accepts fewer values: it
-converts no number to a string and no string to a number, and one value that does not fit its column makes the whole
-block fail. Therefore, this module decodes only *certain* records: records for which ``from_json`` would surely return
-the same values. All other records are left to :mod:`rw_sql.runtime.decoding.plain_values`, which also determines the
-errors.
+Arrow's parser decodes a block in a fifth of the time that ``from_json`` needs. Arrow's parser accepts fewer values: it
+converts no number to a string and no string to a number. If one value does not fit its column, Arrow's parser cannot
+read the whole block. Therefore, this module decodes only *certain* records: records for which ``from_json`` would
+surely return the same values. All other records are left to :mod:`rw_sql.runtime.decoding.plain_values`, which also
+determines the errors.
 
 Spark sends this module by value to its Python processes, which may not have rw_sql, so it imports only Arrow and NumPy.
 
@@ -61,8 +61,8 @@ class BlockReader:
 
     ``schema`` are the columns. The names of columns, and of the fields of structures, consist of ASCII letters, digits
     and underscores, and no two names differ only in case. Dates and times are read only from strings in the most common
-    form, and only as values of columns. ``end`` is the name of the last member of each record, and ``suffix`` the text
-    with which each record ends.
+    form, and only as values of columns. ``end`` is the name of the last member of each record, and ``suffix`` is the
+    text with which each record ends.
     """
 
     schema: pa.Schema
@@ -70,7 +70,7 @@ class BlockReader:
     suffix: str
 
     def read(self, texts: pa.Array) -> tuple[pa.Table, np.ndarray]:
-        """The rows of the records that are certain, and a mask of these records.
+        """Returns the rows of the records that are certain, and a mask of these records.
 
         ``texts`` is of type BINARY. The rows are in the order of the records.
         """
@@ -90,7 +90,8 @@ class BlockReader:
 
 @dataclass(slots=True)
 class _Work:
-    """The parts of one block that were read so far: their rows, and the places of their records in the block."""
+    """The parts of one block that were read so far, with the rows of these parts and the places of their records in the
+    block."""
 
     reader: BlockReader
     rows: list[pa.Table] = field(default_factory=list)
@@ -98,8 +99,8 @@ class _Work:
     reads: int = 0
 
     def read(self, texts: pa.Array, at: np.ndarray) -> None:
-        """Reads ``texts``, the records at the places ``at`` of the block. Divides the records if they cannot be read
-        together."""
+        """Reads ``texts``, which are the records at the places ``at`` of the block. If the records cannot be read
+        together, divides them and reads each part."""
         if not len(texts) or self.reads >= _MOST_READS:
             return
         self.reads += 1
@@ -114,8 +115,8 @@ class _Work:
             self.read(texts.slice(half), at[half:])
 
     def _parsed(self, texts: pa.Array) -> tuple[pa.Table, np.ndarray] | None:
-        """The rows of the records, and whether each record is certain; None if at least one of the records cannot be
-        read."""
+        """Returns the rows of the records, and whether each record is certain. Returns None if at least one of the
+        records cannot be read."""
         reader, data = self.reader, _bytes_of(texts)
         whole = data.to_pybytes()
         # Arrow's parser ends a string at a zero byte.
@@ -145,7 +146,8 @@ def _as_written(schema: pa.Schema) -> pa.Schema:
 
 
 def _form_of(kind: pa.DataType) -> str | None:
-    """The pattern of the strings that are converted to a type; None if values of the type are not read from strings."""
+    """Returns the pattern for strings that are converted to a type; None if values of the type are not read from
+    strings."""
     if pa.types.is_date(kind):
         return f"^{_DAY}$"
     if pa.types.is_timestamp(kind):
@@ -174,7 +176,7 @@ _MOST_BLOCK = 2**30
 
 
 def _bytes_of(texts: pa.Array) -> pa.Buffer:
-    """The bytes of all texts, one after the other, without a copy."""
+    """Returns the bytes of all texts, one after the other, without copying them."""
     _, offsets, data = texts.buffers()
     bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
     return data.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
@@ -217,7 +219,7 @@ def _are_exact(table: pa.Table, strings: pa.Array) -> np.ndarray:
 
 def _names_match(strings: pa.Array, nulls: Mapping[str, np.ndarray]) -> np.ndarray:
     """False for records that may contain a member whose name differs only in case from the name of a column that is
-    NULL. ``nulls`` has a mask of the records for each name."""
+    NULL. ``nulls`` maps each name to a mask of the records in which its column is NULL."""
     match = np.ones(len(strings), dtype=bool)
     at = np.flatnonzero(np.logical_or.reduce(list(nulls.values())))
     texts, member = strings.take(pa.array(at)), rf'"(?:{"|".join(sorted(nulls))})"{_COLON}'
@@ -237,8 +239,8 @@ def _folded(name: str) -> str:
 
 
 def _members(table: pa.Table) -> Iterator[tuple[str, pa.Array, np.ndarray]]:
-    """The columns of a table, the fields of their structures, and the items of their arrays: name (empty for items),
-    values, and the row of each value."""
+    """Returns the columns of a table, the fields of the structures in them, and the items of the arrays in them. Each
+    element of the result has a name (empty for items), the values, and the row of each value."""
     every = np.arange(table.num_rows)
     for name, column in zip(table.column_names, table.columns, strict=True):
         yield from _parts_of(name, column.combine_chunks(), every)

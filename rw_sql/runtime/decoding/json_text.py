@@ -1,12 +1,13 @@
-"""Recognizes strings that are exactly one JSON object, as Spark expressions.
+"""Provides Spark expressions that recognize strings that are exactly one JSON object.
 
 Spark's ``from_json`` ignores text after the first value, decodes invalid UTF-8 to other characters, and rounds a number
-that is read as STRING to the nearest double. This module works around each of these problems, at the cost of a few
+that is read as STRING to the nearest double. This module avoids each of these problems, at the cost of a few
 instructions per valid record:
 
 - The text's last brace is replaced by two parts: a member whose name no record contains, and a brace. The parser finds
-  this member in the object only if the replaced brace ended the whole object: :func:`is_whole`.
-- Numbers that Spark would change are converted to strings with a mark: :func:`with_marks`, :func:`without_marks`.
+  this member in the object only if the replaced brace ended the whole object (see :func:`is_whole`).
+- Numbers that Spark would change are converted to strings with a mark (see :func:`with_marks` and
+  :func:`without_marks`).
 """
 
 from __future__ import annotations
@@ -79,12 +80,12 @@ def is_text(raw: Column) -> Column:
 
 
 def not_text(raw: Column) -> Column:
-    """The error of bytes for which :func:`is_text` is not true."""
+    """The error for bytes that are not text, as :func:`is_text` determines."""
     return f.when(f.is_valid_utf8(characters(raw)), f.lit(HALF_CHARACTER)).otherwise(f.lit(NOT_UTF8))
 
 
 def with_end(raw: Column) -> Column:
-    """Adds END to the text as its last member, which a parser finds only if the text is a single object."""
+    """Adds END to the text as its last member. A parser finds this member only if the text is a single object."""
     text = characters(raw)
     member = f'"{END}":true}}'
     # The text is cut by bytes, because Spark would otherwise count characters from the beginning.
@@ -114,12 +115,12 @@ def without_marks(text: Column) -> Column:
 
 
 def exact(text: Column) -> Column:
-    """The JSON text, with all of its numbers marked if Spark would change any of them."""
+    """Returns the JSON text. If Spark would change any number in the text, all numbers in the result are marked."""
     return f.when(is_changing(text), with_marks(text)).otherwise(text)
 
 
 def members(text: Column, schema: str, options: Mapping[str, str] | None = None) -> Column:
-    """Parses the result of :func:`with_end`: the members of the schema, plus the fields that :func:`is_whole`
+    """Parses the result of :func:`with_end`. Returns the members of the schema, and the fields that :func:`is_whole`
     checks."""
     return f.from_json(text, f"{schema}, `{END}` BOOLEAN, `{CORRUPT}` STRING", {**OPTIONS, **(options or {})})
 
@@ -130,7 +131,8 @@ def is_whole(read: Column) -> Column:
 
 
 def all_members(text: Column) -> Column:
-    """The members of a JSON object as a map from names to text; NULL if the text is not exactly one JSON object.
+    """Returns the members of a JSON object as a map from names to text; NULL if the text is not exactly one JSON
+    object.
 
     The text must come from :func:`with_end`, and the map contains ``END``. If a name occurs several times, the last
     member applies.
@@ -140,7 +142,8 @@ def all_members(text: Column) -> Column:
 
 
 def part(text: Column, shape: str) -> Column:
-    """The single JSON value in a text as a nested Spark type; NULL for any other text.
+    """Returns the JSON value in a text as a value of a nested Spark type; NULL if the text is not exactly one JSON
+    value.
 
     The text may come from a string inside a record, so it may be invalid JSON. Numbers keep their digits.
     """
@@ -154,7 +157,7 @@ def part(text: Column, shape: str) -> Column:
 
 
 def let(value: Column, use: Callable[[Column], Column]) -> Column:
-    """The expression that ``use`` returns for a value.
+    """Returns the expression that ``use`` returns for a value.
 
     The value is computed once, even if the expression references it several times.
 
@@ -164,11 +167,12 @@ def let(value: Column, use: Callable[[Column], Column]) -> Column:
 
 
 def once(value: Column) -> Column:
-    """A column that is computed once, even if it is used several times.
+    """Returns a column that is computed once, even if it is used several times.
 
-    Spark recomputes a deterministic column wherever it is used, so a filter on errors would parse each value again. The
-    non-deterministic condition wraps the call of from_json, not the argument of from_json. Spark compiles the code
-    around from_json, but it interprets the argument of from_json for each record.
+    Spark recomputes a deterministic column wherever it is used, so a filter on errors would parse each value again. A
+    non-deterministic condition prevents this. The condition is around the call of from_json, not around the argument of
+    from_json, because Spark compiles the code around from_json but interprets the argument of from_json for each
+    record.
     """
     return f.when(f.spark_partition_id() >= 0, value)
 
@@ -186,11 +190,11 @@ def joined(operator: Callable[[Column, Column], Column], parts: Sequence[Column]
 
 
 def field_of(fields: Column, name: str, names: Iterable[str]) -> Column:
-    """The text of the field whose name is exactly ``name``. If there is no such field, the text of the last field whose
-    name differs only in case.
+    """Returns the text of the field whose name is exactly ``name``. If there is no such field, returns the text of the
+    last field whose name differs only in case.
 
-    ``fields`` has each name once (:func:`last_of_each`). ``names`` are all names that are read from the object. Names
-    that differ from each other only in case must match exactly.
+    ``fields`` has each name once (:func:`last_of_each`). ``names`` are all names that are read from the object. If some
+    of these names differ from each other only in case, they must match exactly.
     """
     other = f.lit(None).cast("string")
     if sum(each.lower() == name.lower() for each in set(names)) <= 1:
@@ -206,13 +210,15 @@ def in_lower_case(text: Column) -> Column:
 
 
 def last_of_each(fields: Column) -> Column:
-    """A map with only the last of equal keys. Maps that Spark reads from JSON may contain duplicate keys."""
+    """Returns a map in which each key occurs once, with the last value of the key. Maps that Spark reads from JSON may
+    contain duplicate keys."""
     keys = f.map_keys(fields)
     return f.when(has_twins(keys), map_of(keys, f.map_values(fields))).otherwise(fields)
 
 
 def map_of(keys: Column, values: Column) -> Column:
-    """A map from keys and values, with only the last of equal keys and without NULL keys."""
+    """Returns a map of keys and values. If keys are equal, the map contains only the last of them. The map has no NULL
+    keys."""
     places = f.filter(
         f.sequence(f.lit(1), f.size(keys)),
         lambda at: let(

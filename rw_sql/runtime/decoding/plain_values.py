@@ -2,7 +2,7 @@
 
 Most JSON values are read directly as their columns' types, which takes half the time of reading them as text. If Spark
 may have missed or changed a value, the record is read again as text, according to the rules of the change formats. If a
-value cannot be read exactly, its record is an error.
+value cannot be read exactly, the value's record becomes an error.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ _ESCAPED_NAME = rf'"[^"\\]*+(?:\\.[^"\\]*+)++"{SPACE}:'
 def read_json(
     records: StepsT, columns: Sequence[ColumnDefinition], rules: ValueRules, shown: Mapping[str, str] | None = None
 ) -> tuple[StepsT, Column]:
-    """The records with their rows in ``_rw_row``, and the errors of the records without a row (NULL for others).
+    """Returns the records with their rows in ``_rw_row``, and the error of each record that has no row. (The error is
+    NULL for all other records.)
 
     ``shown`` maps the names of fields to the names of their columns in errors, if the two names differ.
     """
@@ -140,7 +141,8 @@ def read_csv(
     widths: Sequence[int] = (),
     shown: Mapping[str, str] | None = None,
 ) -> tuple[StepsT, Column]:
-    """The records with their rows, and the errors of the records without a row. ``shown`` is as in :func:`read_json`.
+    """Returns the records with their rows, and the errors of the records that have no row. ``shown`` has the same
+    meaning as in :func:`read_json`.
 
     A record may lack the last columns if its number of fields is in ``widths``. The missing columns are then NULL.
     """
@@ -203,7 +205,7 @@ def _parts(data_type: DataType) -> Iterator[DataType]:
 
 
 def _is_converted(data_type: DataType) -> bool:
-    """True if the type in which a value is read differs from the column's type."""
+    """True if the type as which a value is read differs from the column's type."""
     return any(
         part.name in _AS_TEXT
         or precision_of(part) is not None
@@ -213,9 +215,10 @@ def _is_converted(data_type: DataType) -> bool:
 
 
 def _read_type(data_type: DataType) -> str:
-    """The Spark type in which a value is read.
+    """The Spark type as which a value is read.
 
-    Decimals are read with as many digits after the point as possible, to detect digits that do not fit the column.
+    Decimals are read with as many digits after the point as possible, so that digits that do not fit the column are
+    detected.
     """
     precision = precision_of(data_type)
     if data_type.name in _AS_TEXT:
@@ -239,7 +242,7 @@ def _kept_digits(columns: Sequence[ColumnDefinition]) -> int | None:
 
 
 def _converted(read: Column, data_type: DataType, rules: ValueRules) -> Column:
-    """Converts a value that was read in the type that :func:`_read_type` returns.
+    """Converts a value that was read as the type that :func:`_read_type` returns.
 
     If the value does not fit the type, the result is NULL or contains NULL.
     """
@@ -313,7 +316,8 @@ def _all_fit(items: Column, data_type: DataType, rules: ValueRules) -> Column | 
 
 
 def _may_be_numbers(read: Column, data_type: DataType) -> list[Column]:
-    """The conditions under which a string is or contains a number whose original spelling may differ."""
+    """Returns the conditions under which a string is or contains a number whose original spelling may differ from the
+    text that was read."""
     if data_type.element is not None:
         return _some(read, data_type.element, _may_be_numbers)
     if data_type.value is not None:
@@ -330,14 +334,15 @@ def _may_be_numbers(read: Column, data_type: DataType) -> list[Column]:
 
 
 def _some(items: Column, data_type: DataType, tests: Callable[[Column, DataType], list[Column]]) -> list[Column]:
-    """A condition that is true if any test is true for any item; empty if the item type has no tests."""
+    """Returns a condition that is true if at least one test is true for at least one item. The result is empty if the
+    item type has no tests."""
     if not tests(f.lit(None), data_type):
         return []
     return [f.coalesce(f.exists(items, lambda item: reduce(or_, tests(item, data_type))), f.lit(False))]
 
 
 def _has_nulls(read: Column, data_type: DataType) -> list[Column]:
-    """The conditions under which a value or one of its fields is NULL."""
+    """Returns the conditions under which a value or one of its fields is NULL."""
     tests = [read.isNull()]
     if data_type.fields:
         tests += [test for field in data_type.fields for test in _has_nulls(read[field.name], field.data_type)]
@@ -349,7 +354,8 @@ def _has_nulls(read: Column, data_type: DataType) -> list[Column]:
 
 
 def _has_nulls_of_fields(read: Column, data_type: DataType) -> list[Column]:
-    """Like :func:`_has_nulls`, but empty for a value without fields, which has no names to compare."""
+    """Does the same as :func:`_has_nulls`, except for a value without fields. For such a value, the result is empty,
+    because there are no names to compare."""
     return _has_nulls(read, data_type) if any(part.fields for part in _parts(data_type)) else []
 
 
@@ -357,7 +363,7 @@ def _has_other_case(text: Column, names: Sequence[str]) -> Column:
     """True if ``text`` may contain one of the names in a different case.
 
     If two names differ only in case (``userId`` in the row, ``userid`` in a STRUCT), the result is true for every
-    spelling of these names, because only a member's place shows which of the two is meant.
+    spelling of these names, because only a member's place shows which of the two names is meant.
     """
     # Characters of the names are escaped, first as in JSON and then as in a pattern.
     either = _any_of(names)
@@ -380,7 +386,7 @@ def _any_of(names: Iterable[str]) -> str:
 def _read_texts(
     raw: Column, text: Column, columns: Sequence[ColumnDefinition], rules: ValueRules, shown: Mapping[str, str]
 ) -> Column:
-    """The row of a record, with the record's error. The values of the record are read as text."""
+    """Returns the row of a record, and the record's error. The values of the record are read as text."""
     names = [column.name for column in columns]
 
     def value(column: ColumnDefinition, text: Column) -> Column:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def feed_begin(warehouse: Warehouse, table: str, after: int) -> int:
-    """The first version of a table's change feed to read: ``after``, or the version at which the change feed was
-    enabled, if that version is later.
+    """Returns the first version of a table's change feed to read. This is ``after`` or, if the change feed was enabled
+    at a later version, that later version.
 
     A commit that only repeats the setting, such as a commit that adds a column, does not count as enabling the change
     feed. If the commit of the version ``after`` was cleaned up, the settings of that version are unknown, and the
@@ -38,10 +38,10 @@ def feed_begin(warehouse: Warehouse, table: str, after: int) -> int:
 
 
 def begin_feed(output: JobOutput) -> None:
-    """Enables a table's change feed from now on, between two commits of the table's job.
+    """Enables a table's change feed from this time on. The call is made between two commits of the table's job.
 
-    Uses a separate ``DeltaTable`` object, because the batch in progress may be reading through the job's object. The
-    job looks for newer versions before each commit, so it finds the commit of this setting.
+    This function uses a separate ``DeltaTable`` object, because the batch in progress may be reading through the job's
+    object. The job looks for newer versions before each commit, so the job finds the commit of this setting.
     """
     table = DeltaTable(output.path)
     if table.metadata().configuration.get(CHANGE_FEED) != "true":

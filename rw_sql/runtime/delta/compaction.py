@@ -1,4 +1,4 @@
-"""Compacts the small files of a Delta table into larger files. The replaced files stay until
+"""Compacts the small files of a Delta table into larger files. The replaced files are kept until
 :mod:`rw_sql.runtime.delta.table_files` deletes them."""
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def maintenance_properties(what: str) -> CommitProperties:
 
 
 def compact(table: DeltaTable, partition: str | None = None) -> int:
-    """Compacts small files; returns the number of files removed.
+    """Compacts small files. Returns the number of files that were replaced.
 
-    ``partition`` is the table's partition column, if it has one. The job then still appends only to the partition with
-    the newest value. Stream readers see no row twice, because compaction is not new data (Delta protocol,
+    ``partition`` is the table's partition column, if it has one. In this case, the job appends only to the partition
+    with the newest value. Stream readers see no row twice, because compaction is not new data (Delta protocol,
     ``dataChange``).
     """
     files = pa.table(table.get_add_actions(flatten=True))

@@ -28,20 +28,21 @@ None."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCommit:
-    """The metadata of one job commit: the run and batch that wrote it, and the offsets that it covers.
+    """The metadata of one commit by a job: the run and the batch that wrote the commit, and the offsets of the batch's
+    records.
 
-    ``ranges`` are the upstream offsets per split, ``[start, end)``, of a job that reads an upstream. ``epoch`` is the
-    epoch of the catalog at which the run started. ``batch`` is -1 for a fence. In a fence, ``done`` is the last earlier
-    batch of the generation (-1: none), so that a start only needs to read the last commit. ``generation`` is the
-    generation of the job's table and checkpoint. ``lives`` are the cluster and incarnation (Kafka: topic id) of each
-    split when it was read. ``rewind`` is the epoch of the REWIND that restored the table with this commit; 0 in other
-    commits. ``tables`` is the progress of snapshots (change data capture only). Commits without new progress may omit
-    ``tables``. ``rows`` are the numbers of rows by upstream table (change data capture only; None in commits of earlier
-    versions of rw_sql). ``terms`` maps each split to the term of its log (Kafka: leader epoch) at the end of the
-    split's range, if this term is known (see :class:`rw_sql.connectors.base.SplitState`). ``sent`` is the last batch
-    whose rows the target of a sink has (-1: none; None: unknown); the target does not get empty batches. ``merged`` is
-    the number of rows that a merge adds, replaces or deletes. It is set only if the commit of the merge has no counters
-    from the library that wrote the commit (see :func:`written_rows`).
+    For a job that reads an upstream, ``ranges`` contains the range of upstream offsets ``[start, end)`` for each split.
+    ``epoch`` is the epoch of the catalog at which the run started. ``batch`` is -1 for a fence. In a fence, ``done`` is
+    the last earlier batch of the generation (-1 if there is none), so that a start only needs to read the last commit.
+    ``generation`` is the generation of the job's table and checkpoint. ``lives`` are the cluster and incarnation
+    (Kafka: topic id) of each split when it was read. ``rewind`` is the epoch of the REWIND that restored the table with
+    this commit; 0 in other commits. ``tables`` is the progress of snapshots (change data capture only). Commits without
+    new progress may omit ``tables``. ``rows`` are the numbers of rows by upstream table (change data capture only; None
+    in commits of earlier versions of rw_sql). ``terms`` maps each split to the term of its log (Kafka: leader epoch) at
+    the end of the split's range, if this term is known (see :class:`rw_sql.connectors.base.SplitState`). ``sent`` is
+    the last batch whose rows the target of a sink has (-1: none; None: unknown); the target does not get empty batches.
+    ``merged`` is the number of rows that a merge adds, replaces or deletes. It is set only if the commit of the merge
+    has no counters from the library that wrote the commit (see :func:`written_rows`).
     """
 
     job: str
@@ -60,8 +61,8 @@ class JobCommit:
     merged: int | None = None
 
     def identity_of(self, split: str) -> SplitIdentity:
-        """The cluster and the incarnation in which a split was read. Each of the two is None if the commit does not
-        contain it."""
+        """The cluster and the incarnation in which a split was read. Each of these two values is None if the commit
+        does not contain it."""
         return self.lives.get(split, (None, None))
 
     @property
@@ -154,8 +155,8 @@ the log in the meantime."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """The newest version of a table in an object store, and the last listing of its log: the number of commits and the
-    time, in monotonic seconds."""
+    """The newest version of a table in an object store, and facts about the last listing of the table's log: the number
+    of commits and the time in monotonic seconds."""
 
     newest: int
     commits: int
@@ -170,8 +171,8 @@ def latest_version(warehouse: Warehouse, table: str) -> int:
     """The table's newest version; -1 if there is no table.
 
     On a local path, this function only checks for versions after the newest version that it has found before, because
-    listing a log of 100,000 commits takes half a second. In an object store, this function also checks only for such
-    versions if a listing takes several requests.
+    listing a log of 100,000 commits takes half a second. In an object store, this function does the same if a listing
+    would take several requests.
     """
     files = warehouse.files_at(table)
     if not files.is_local:
@@ -201,12 +202,12 @@ def _latest_in_store(warehouse: Warehouse, files: PlainFiles, table: str) -> int
 
 
 def _newest_from(exists: Callable[[int], bool], known: int) -> int | None:
-    """The newest version of a log whose version ``known`` has existed; None if only a listing can show the newest
-    version.
+    """Returns the newest version of a log that has had the version ``known``; None if only a listing can show the
+    newest version.
 
-    The number of calls of ``exists`` grows with the logarithm of the number of new versions. Existing versions have no
-    gap, because the oldest are cleaned up first. The last call checks that the result itself was not cleaned up in the
-    meantime.
+    The number of calls of ``exists`` grows with the logarithm of the number of new versions. The existing versions have
+    no gap, because the oldest versions are cleaned up first. The last call checks that the result itself was not
+    cleaned up in the meantime.
     """
     low, step = known, 1
     while exists(low + step):
@@ -251,7 +252,7 @@ def table_id(warehouse: Warehouse, table: str) -> str:
 
     In the warehouse, a table's first commit contains the id, which no later commit changes. Reading this commit takes a
     fiftieth of the time of opening the table. A table outside the warehouse is opened, because another program may have
-    replaced it with a table with another id.
+    replaced the table with a table that has another id.
     """
     if table.startswith(f"{warehouse.uri}/"):
         try:
@@ -308,8 +309,8 @@ def restored_version(actions: list[dict[str, Any]]) -> int | None:
 def standing_commits(
     warehouse: Warehouse, table: str, *, down_to: int = 0, newest: int | None = None
 ) -> Iterator[tuple[int, JobCommit]]:
-    """Like :func:`job_commits`, but without the commits that a later RESTORE reverted. A RESTORE after the version
-    ``newest`` does not count."""
+    """Does the same as :func:`job_commits`, but omits the commits that a later RESTORE reverted. A RESTORE after the
+    version ``newest`` does not count."""
     below: int | None = None
     for version, actions in commits(warehouse, table, down_to=down_to, newest=newest):
         if below is not None and version > below:
@@ -358,8 +359,8 @@ def added_rows(actions: list[dict[str, Any]]) -> int | None:
 
 
 def written_bytes(actions: list[dict[str, Any]]) -> int:
-    """The size of the files with a commit's new rows. If the commit has change feed files, these files count.
-    Otherwise, the commit's data files count."""
+    """The total size of the files with a commit's new rows. These files are the commit's change feed files, if there
+    are any, and otherwise the commit's data files."""
     feed = [action["cdc"] for action in actions if "cdc" in action]
     added = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
     return sum(int(file.get("size", 0)) for file in feed or added)
@@ -391,7 +392,7 @@ that the operation copies unchanged from the old files is left out."""
 
 
 def _info(actions: list[dict[str, Any]]) -> dict[str, Any]:
-    """The ``commitInfo`` of a commit; empty if it has none."""
+    """The ``commitInfo`` of a commit; empty if the commit has no ``commitInfo``."""
     return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
 
 
@@ -407,7 +408,7 @@ def changed_rows(actions: list[dict[str, Any]]) -> int | None:
     """The number of rows that a commit adds to the table's change feed; None if the commit does not show this
     number.
 
-    For an updated row, the feed has two rows, one with the old and one with the new values.
+    For an updated row, the feed has two rows: a row with the old values and a row with the new values.
     """
     if any("cdc" in action for action in actions):
         counts = _counts(_info(actions), (_INSERTED, _DELETED, _UPDATED, _UPDATED))
@@ -421,7 +422,7 @@ def written_rows(actions: list[dict[str, Any]]) -> int | None:
     """The number of rows that a commit adds, replaces or removes, each counted once; None if the commit does not show
     this number.
 
-    Rows that are only copied from a replaced file into a new one do not count.
+    Rows that are only copied from a replaced file into a new file do not count.
     """
     if not takes_data(actions):
         return added_rows(actions)

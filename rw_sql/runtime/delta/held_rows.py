@@ -29,17 +29,19 @@ The higher bits contain the number of the partition."""
 
 
 def may_hold(held: DataFrame, count: int) -> bool:
-    """True if ``held`` is small enough to be collected into this process: it has at most LARGE_ROWS rows and HELD_BYTES
-    bytes. The caller must have persisted and counted the rows; ``count`` is their number.
+    """True if ``held`` is small enough to be collected into this process, which means that it has at most LARGE_ROWS
+    rows and at most HELD_BYTES bytes. The caller must have persisted and counted the rows. ``count`` is the number of
+    rows.
 
-    A few thousand rows of long strings may exceed the memory, and also Spark's limit for results
-    (``spark.driver.maxResultSize``).
+    The number of bytes matters because a few thousand rows of long strings may exceed the memory, and also Spark's
+    limit for results (``spark.driver.maxResultSize``).
     """
     return count <= LARGE_ROWS and planned_bytes(held) <= HELD_BYTES
 
 
 def small_rows(rows: DataFrame) -> pa.Table | None:
-    """Computes the rows once and collects them into this process; None if the rows are too large for this process."""
+    """Computes the rows once and collects them into this process. Returns None if the rows are too large for this
+    process."""
     held = rows.persist()
     try:
         return held.toArrow() if may_hold(held, held.count()) else None
@@ -48,18 +50,18 @@ def small_rows(rows: DataFrame) -> pa.Table | None:
 
 
 def in_any_order(rows: DataFrame) -> DataFrame:
-    """The same rows, in a form that can be persisted.
+    """Returns the same rows in a form that can be persisted.
 
-    If Spark knows that rows are sorted by columns that the query does not return, as for ``max(text) GROUP BY k``,
-    Spark fails to read the rows after they were persisted. This function makes Spark forget the order of the rows. It
-    needs no shuffle, and changes nothing else.
+    Spark may know that rows are sorted by columns that the query does not return, as for ``max(text) GROUP BY k``. In
+    this case, Spark fails to read the rows after they were persisted. This function makes Spark forget the order of the
+    rows. The function needs no shuffle, and changes nothing else.
     """
     return rows.coalesce(_MOST_PARTITIONS)
 
 
 def all_rows(rows: DataFrame) -> pa.Table:
-    """Collects the rows into this process, in the order that they have in ``rows``, even if they are too large for a
-    single result of Spark. The rows must fit into the process's memory."""
+    """Collects the rows into this process, in the order of ``rows``, even if the rows are too large for a single result
+    of Spark. The rows must fit into the process's memory."""
     try:
         return rows.toArrow()
     except (PySparkException, Py4JError) as error:

@@ -1,10 +1,10 @@
-"""Writes a job's batches to its Delta table, each exactly once. delta-rs writes small batches, Spark writes large ones.
+"""Writes each batch of a job exactly once to the job's Delta table: small batches with delta-rs, others with Spark.
 
 The fence uses one application id per job, with versions ``run × 2³² + batch`` (Delta protocol, "Transaction
 Identifiers"). A run starts by committing a fence: an empty append that has the version of the run's batch 0. From then
-on, an append of an older run has no effect: the append fails if this module writes it, and Spark skips the append if
-Spark writes it. A run that directly follows an idle run of the same process needs no fence: its first batch is refused
-if anything else has been committed.
+on, an append of an older run has no effect: an append by this module fails, and an append by Spark is skipped. A run
+that directly follows an idle run of the same process needs no fence, because the run's first batch is refused if
+anything else has been committed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class JobOutput:
     at the start of a run without a fence. ``before_commit`` is called between reading and committing a large batch. If
     ``before_commit`` raises an exception, the batch is aborted. ``tables`` is the progress of snapshots that the batch
     in progress stores. ``rows`` is the number of the batch's rows by upstream table. ``sent`` is the last batch whose
-    rows the target of a sink has; None if unknown, and for other jobs.
+    rows the target of a sink has. It is None if this batch is unknown, and for jobs that are not sinks.
     """
 
     warehouse: Warehouse
@@ -143,9 +143,9 @@ class JobOutput:
     def followed_by(self, path: str, *, run: int, epoch: int) -> JobOutput | None:
         """Converts this output to the output of the job's next run, without a fence.
 
-        This output must commit nothing more. The fence of the old run remains valid until the next run's first batch,
-        which is refused if another run has committed. Returns None if a fence is needed: something was committed in
-        between, another run was claimed, or the table was replaced.
+        This output must commit nothing more. The fence of the old run remains valid until the first batch of the next
+        run. This batch is refused if another run has committed. Returns None if a fence is needed, because something
+        was committed in between, another run was claimed, or the table was replaced.
         """
         if path != self.path or run != self.run + 1:
             return None
@@ -301,8 +301,8 @@ class JobOutput:
         return self._newest_transaction() == self._version_of(batch)
 
     def mark(self, batch: int) -> None:
-        """Commits only the number of a batch that has no rows, or whose rows are stored elsewhere. Raises FencedError
-        if another run has taken over."""
+        """Commits only the number of a batch, for a batch that has no rows or whose rows are stored elsewhere. Raises
+        FencedError if another run has taken over."""
         self.append_rows(self._empty(), batch)
 
     def prove(self) -> None:
@@ -352,10 +352,10 @@ class JobOutput:
     ) -> None:
         """Appends a batch whose rows Spark or ``save`` writes. Raises FencedError if another run has taken over.
 
-        ``partition`` are the values of the table's partition columns, equal for all rows. Raises StalledError and
-        commits nothing if an executor does not share the table's folder, or if the number of rows is not ``expected``.
-        ``check`` receives the written files. If ``check`` raises an exception, the files are deleted and nothing is
-        committed.
+        ``partition`` contains the values of the table's partition columns, which are equal for all rows. Raises
+        StalledError and commits nothing if an executor does not share the table's folder, or if the number of rows is
+        not ``expected``. ``check`` receives the written files. If ``check`` raises an exception, the files are deleted
+        and nothing is committed.
         """
         version = self._version_of(batch)
         fault("batch.before_append")
@@ -435,8 +435,8 @@ class JobOutput:
         """Like :meth:`upsert_rows`, for a batch of ``rows`` rows that is too large for one process.
 
         The caller must persist the frame. Raises StalledError if an executor does not share the table's folder. On a
-        local path, where Spark itself commits, this problem may be detected only after the commit; the table is then
-        restored.
+        local path, Spark itself commits, so this problem may be detected only after the commit. In this case, the table
+        is restored.
         """
         fault("batch.before_merge")
         require_executors(self.warehouse, frame.sparkSession)

@@ -16,8 +16,8 @@ contains the condition."""
 
 
 def same_keys(rows: pa.Table, keys: Sequence[str]) -> str:
-    """The condition of a merge by delta-rs under which a row ``s`` of ``rows`` and a row ``t`` of the table have the
-    same keys. A NULL equals a NULL, and a NaN equals a NaN, even if the bits of the two NaN values differ.
+    """Returns the condition, for a merge by delta-rs, that a row ``s`` of ``rows`` and a row ``t`` of the table have
+    the same keys. Two NULL values count as equal, and two NaN values count as equal even if their bits differ.
 
     The condition also contains the conditions of :func:`key_range`, which are true for all rows with these keys.
     Without the conditions of :func:`key_range`, the merge would open every file of the table.
@@ -29,8 +29,8 @@ def same_keys(rows: pa.Table, keys: Sequence[str]) -> str:
 
 
 def _compared(side: str, rows: pa.Table, key: str) -> str:
-    """The expression that the merge compares for a key, on one side of the merge. DataFusion compares NaN values by
-    their bits, but zeros by their value."""
+    """Returns the expression that the merge compares for a key on one side of the merge. DataFusion compares NaN values
+    by their bits, but compares zeros by their value."""
     kind = rows.schema.field(key).type
     if pa.types.is_float64(kind):
         return f"nanvl({side}.`{key}`, CAST('NaN' AS DOUBLE))"
@@ -41,7 +41,7 @@ def key_range(rows: pa.Table, key: str) -> str:
     """The condition on the table's rows (alias ``t``) that limits a merge to rows between the smallest and the largest
     value of a key; empty if such a condition is not safe.
 
-    With this condition, the merge uses file statistics to skip the files without such rows.
+    With this condition, the merge uses the statistics of files to skip the files that have no such rows.
 
     The condition is safe only for integers, dates and strings. For other types, writers of statistics differ in the
     order of the values.

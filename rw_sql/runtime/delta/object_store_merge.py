@@ -1,11 +1,12 @@
-"""Merges many rows into a table in an object store: Spark computes and writes the files; delta-rs commits them.
+"""Merges many rows into a table in an object store. Spark computes and writes the files, and delta-rs commits these
+files.
 
-Each file that contains one of the keys is replaced by its remaining rows plus the new rows (copy on write, like Spark's
-own MERGE). If the table has a change feed and a commit contains no explicit change files, readers derive the feed from
-all rows in the added and removed files (Delta protocol, "Add CDC File"). A first commit therefore rewrites each
-affected file into one file with the rows that stay and one with the rows to remove, without changing data. The batch's
-commit then removes exactly the files with the rows to remove, and adds exactly the new rows. Readers of the feed see
-each changed row as one delete and one insert.
+Each file that contains one of the keys is replaced by new files, which contain the file's remaining rows and the new
+rows (copy on write, like Spark's own MERGE). If the table has a change feed and a commit contains no explicit change
+files, readers derive the feed from all rows in the added and removed files (Delta protocol, "Add CDC File"). A first
+commit therefore divides each affected file into two files, without changing data: one file with the rows that stay, and
+one file with the rows to remove. The batch's commit then removes exactly the files with the rows to remove, and adds
+exactly the new rows. Readers of the feed see each changed row as one delete and one insert.
 """
 
 from __future__ import annotations
@@ -57,10 +58,10 @@ class FileMerge:
     _gone: dict[str, int] | None = field(default=None, init=False)
 
     def split(self) -> list[Action]:
-        """The actions that move the rows to be replaced into separate files, without changing data; empty if there are
-        no such rows.
+        """Returns the actions that move the rows that will be replaced into separate files, without changing data. The
+        result is empty if there are no such rows.
 
-        After the commit of these actions, :meth:`merged` removes the files with the rows to be replaced as a whole.
+        After the commit of these actions, :meth:`merged` removes the files with these rows as a whole.
         """
         touched = self._touched()
         if not touched:
@@ -72,7 +73,7 @@ class FileMerge:
         return [*_removed(touched, is_new_data=False), *stay, *go]
 
     def merged(self) -> list[Action]:
-        """The actions of the batch's commit: files to remove and files to add."""
+        """Returns the actions of the batch's commit, which remove files and add files."""
         comes = self._given()
         if KEEP in self.frame.columns:
             comes = comes.where(f.col(KEEP)).drop(KEEP)
@@ -84,7 +85,7 @@ class FileMerge:
         return [*_removed(touched, is_new_data=True), *self._write(comes)]
 
     def _given(self) -> DataFrame:
-        """The new rows with the table's columns and types, and KEEP."""
+        """Returns the new rows with the table's columns and types, and with the column KEEP."""
         return fitted(self.frame, self.table, {}, keep=(KEEP,))
 
     def _touched(self) -> dict[str, int]:
@@ -106,15 +107,15 @@ class FileMerge:
     def _rows_of(self, files: Collection[str]) -> DataFrame:
         """The rows of some of the table's files.
 
-        Reads the files directly, because a read of the table would include all files.
+        This method reads the files directly, because reading the table would include all files.
         """
         spark = self.frame.sparkSession
         paths = (f"{self.path}/{unquote(path)}" for path in files)
         return spark.read.options(**AS_WRITTEN).schema(schema_of(self.table)).parquet(*paths)
 
     def _without_keys(self, rows: DataFrame, how: str) -> DataFrame:
-        """The rows whose keys are in the merge (if ``how`` is ``left_semi``), or the rows whose keys are not in the
-        merge (``left_anti``)."""
+        """Returns rows of the table. If ``how`` is ``left_semi``, these are the rows whose keys are in the merge. If
+        ``how`` is ``left_anti``, these are the rows whose keys are not in the merge."""
         given = self._given().select(
             *(f.col(quoted_for_spark(key)).alias(f"_rw_key_{at}") for at, key in enumerate(self.keys))
         )

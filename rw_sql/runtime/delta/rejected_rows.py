@@ -106,7 +106,7 @@ def _remedies(refusal: Refusal, shape: SinkShape) -> str:
 
 @dataclass(slots=True)
 class RejectedRows:
-    """The table of one sink's rejected rows, with the sink's columns and the columns that describe the refusal.
+    """The table of one sink's rejected rows. The table has the sink's columns, and columns that describe the refusal.
 
     Only the sink's job writes the table. For each batch, the table contains the rows refused in the latest attempt. A
     run begins by removing the rows of an unfinished batch (:func:`discard_from`), because the run writes this batch
@@ -130,7 +130,7 @@ class RejectedRows:
         return RejectedRows(path=path, shape=shape, total=rejected_count(path))
 
     def begin(self) -> None:
-        """Begins a new attempt to write a batch: forgets the refused rows of the previous attempt."""
+        """Begins a new attempt to write a batch. The refused rows of the previous attempt no longer count."""
         self._pending = []
 
     def put(self, rows: pa.Table, refusals: Sequence[Refusal], batch: int) -> pa.Table:
@@ -257,7 +257,7 @@ def carry_over(warehouse: Warehouse, old: str, new: str, batch: int) -> None:
 
 
 def _newest_batch(actions: Iterable[dict[str, Any]]) -> int:
-    """The last batch of which a commit adds rows; -1 if the commit adds no rows."""
+    """The last batch that has rows among the rows that a commit adds; -1 if the commit adds no rows."""
     # delta-rs returns no statistics of tables with nested columns, so the statistics are read from the commit.
     stats = [json.loads(action["add"]["stats"]) for action in actions if "add" in action]
     return max((int(each["maxValues"][BATCH]) for each in stats), default=-1)

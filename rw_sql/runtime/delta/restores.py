@@ -1,4 +1,4 @@
-"""Finds the RESTORE commits of a table, for upkeep. A process reads each commit once."""
+"""Finds the RESTORE commits of a table for upkeep. A process reads each commit only once."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ class Restores:
     _found: dict[int, int] = field(default_factory=dict, init=False)
 
     def restored_before(self, first: int) -> int | None:
-        """A version before ``first`` to which a RESTORE commit at version ``first`` or later restored the table. None
-        if there is no such RESTORE commit, or if the table has no commit before ``first``.
+        """Looks for a RESTORE commit at version ``first`` or later that restored the table to a version before
+        ``first``, and returns this earlier version. Returns None if there is no such RESTORE commit, or if the table
+        has no commit before ``first``.
 
-        Reads no commits after such a RESTORE commit, because a rewind point may keep the commits of a week.
+        The search ends at such a RESTORE commit and reads no later commits, because a rewind point may keep the commits
+        of a week.
         """
         known = self._found_before(first)
         if known is not None or not has_commit(self.warehouse, self.table, first - 1):

@@ -24,7 +24,7 @@ _ROWS = "numOutputRows"
 
 
 class MiscountError(StalledError):
-    """A batch has a wrong number of rows. No part of the batch is committed. The job retries the batch."""
+    """Raised if a batch has a wrong number of rows. No part of the batch is committed. The job retries the batch."""
 
     def __init__(self, said: str) -> None:
         super().__init__(f"{MISCOUNT} {said}; no row of the batch is committed")
@@ -32,8 +32,8 @@ class MiscountError(StalledError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCount:
-    """The number of rows that a batch will commit, and the number of rows that it has read (None if they were not
-    counted)."""
+    """The number of rows that a batch will commit, and the number of rows that the batch has read. The second number is
+    None if these rows were not counted."""
 
     written: int
     read: int | None = None
@@ -45,8 +45,8 @@ class Expected:
 
     ``limits_of`` names the origin of these limits in an error message.
 
-    If ``of_read`` is true, the limits apply to the rows that the batch reads, not to the rows that it writes. If
-    ``is_row_by_row`` is true, each row that the batch reads becomes one row that it writes.
+    If ``of_read`` is true, the limits apply to the rows that the batch reads, not to the rows that the batch writes. If
+    ``is_row_by_row`` is true, each row that the batch reads becomes one row that the batch writes.
     """
 
     least: int = 0
@@ -73,7 +73,7 @@ ANY = Expected()
 
 @runtime_checkable
 class _LoggedCounts(Protocol):
-    """A connector whose upstream has a log of the numbers of records."""
+    """A connector whose upstream has a log that contains the numbers of records."""
 
     def logged_records(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int | None:
         """The number of records in these ranges according to the log; None if the log does not contain this number."""
@@ -90,10 +90,10 @@ def expected_of(
     """The number of rows to expect from a batch's ranges of offsets. ``is_row_by_row`` is true if each record becomes
     one row.
 
-    If the source's ``options`` are given, each record becomes one row, and the upstream's log contains the number of
-    records, this number is expected. It applies only to the rows that the batch writes, because Spark may read more
-    rows of a table than the range contains, and filter these rows. Raises the exceptions of the connector's
-    ``read_batch``.
+    The result is the number of records in the upstream's log, if the log contains this number, each record becomes one
+    row, and the source's ``options`` are given. This number applies only to the rows that the batch writes, because
+    Spark may read more rows of a table than the range contains, and filter them afterwards. Raises the exceptions of
+    the connector's ``read_batch``.
     """
     if options is not None and is_row_by_row and isinstance(kind, _LoggedCounts):
         logged = kind.logged_records(options, ranges)
@@ -113,20 +113,20 @@ def expected_of(
 
 
 def at_most(expected: Expected) -> Expected:
-    """The expectation for queries that may drop rows. Its only limit is the maximum number of written rows."""
+    """Returns the expectation for queries that may drop rows. The only limit is the maximum number of written rows."""
     if expected.of_read:
         return ANY
     return Expected(most=expected.most, limits_of=expected.limits_of)
 
 
 def of_rows_read(expected: Expected) -> Expected:
-    """The expectation for queries that may drop rows and whose read rows are counted. The limits apply to the read
-    rows."""
+    """Returns the expectation for queries that may drop rows and for which the rows that they read are counted. The
+    limits apply to the rows that are read."""
     return replace(expected, of_read=True, is_row_by_row=False)
 
 
 def exactly(rows: int) -> Expected:
-    """The expectation of exactly this number of rows, for persisted rows that have been counted."""
+    """Returns the expectation of exactly this number of rows. It is used for persisted rows that have been counted."""
     return Expected(least=rows, most=rows, limits_of="the stored part of the batch")
 
 

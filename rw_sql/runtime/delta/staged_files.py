@@ -2,17 +2,17 @@
 
 On a local path, Spark writes plain files to a separate folder, delta-rs reads the statistics in their footers, and the
 files are moved to the table's folder. The caller commits these files, as it does for small batches. Uncommitted files
-are invisible to readers. Delta's own writer in Spark would do all of this, but needs a quarter more CPU time, for its
-statistics per row and its lookup of the table per commit.
+are invisible to readers. Delta's own writer in Spark would do the same work. However, it needs a quarter more CPU time,
+because it computes statistics for each row and looks the table up for each commit.
 
 In an object store, moving a file is a copy, and Spark's plain writer would move each file twice. Therefore, in an
 object store, Delta's writer in Spark writes each file to its final place, into a separate table in a folder below the
 table's folder. The caller commits these files to the table, and the log of the separate table is deleted. Spark never
 commits to the table itself, because its log store for S3 may replace a version that another process has written.
 
-On a local path, the driver finds the files by listing the folder. The listing lacks files that an executor wrote
-elsewhere or that were deleted, and it may contain files that no task reported. Therefore, the numbers of rows and files
-that the tasks report are compared with the footers of the files. Spark adds up the numbers of all tasks.
+On a local path, the driver finds the files by listing the folder. The listing does not show files that an executor
+wrote elsewhere or that were deleted. The listing may show files that no task reported. Therefore, the numbers of rows
+and files that the tasks report are compared with the footers of the files. Spark adds up the numbers of all tasks.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """The number of files and of rows that one write has written, and the number of rows that it has read (None if they
-    were not counted). The numbers are reported by the tasks whose output Spark kept."""
+    """The number of files and of rows that one write has written, and the number of rows that the write has read (None
+    if these rows were not counted). These numbers come from the tasks whose output Spark kept."""
 
     rows: int
     files: int
@@ -96,12 +96,13 @@ def write_files(
     is_new_data: bool = True,
     save: SaveFiles | None = None,
 ) -> Written:
-    """Writes the rows of a frame to new files of the table; returns the actions that add them.
+    """Writes the rows of a frame to new files of the table. Returns the actions that add these files.
 
-    ``partition`` are the values of the table's partition columns, equal for all rows. The other columns are taken from
-    the frame by name and cast to the table's types. Missing columns are NULL. ``is_new_data`` is false for rows that
-    the table already contains. ``save``, on a local path, saves the same rows in place of Spark. Raises MiscountError
-    if the number of rows in the files differs from the number that Spark's tasks report.
+    ``partition`` contains the values of the table's partition columns, which are equal for all rows. The other columns
+    are taken from the frame by name and cast to the table's types. Missing columns are NULL. ``is_new_data`` is false
+    for rows that the table already contains. On a local path, ``save`` may be given; it then saves the same rows in
+    place of Spark. Raises MiscountError if the number of rows in the files differs from the number that Spark's tasks
+    report.
     """
     if not warehouse.is_local:
         folder = f"{WRITTEN}/{job}-{run}-{uuid.uuid4().hex}"
@@ -168,14 +169,14 @@ def _files_in(warehouse: Warehouse, staged: str, statistics: dict[str, str]) -> 
 
 
 def _certain(stats: str, file: str) -> str:
-    """The statistics of a file, without the minimum and maximum of two kinds of columns: columns that have no minimum
-    and maximum in some row groups of the file, and columns of long decimals, which delta-rs rounds
-    (:mod:`rw_sql.connectors.delta.inexact_statistics`).
+    """Returns the statistics of a file, without the minimum and maximum of two kinds of columns. The first kind are
+    columns that have no minimum and maximum in some row groups of the file. The second kind are columns of long
+    decimals, which delta-rs rounds (:mod:`rw_sql.connectors.delta.inexact_statistics`).
 
-    Writers of Parquet omit the minimum and maximum for a row group in which a value has more than 4,096 bytes. delta-rs
-    would compute the file's minimum and maximum from the other groups only, and readers would skip rows. In a file of
-    several groups, the minimum and maximum of floating-point columns are omitted too, because the minimum and maximum
-    of a group may be NaN, or may ignore NaN.
+    Writers of Parquet omit the minimum and maximum for a row group in which a value has more than 4,096 bytes. The
+    library delta-rs would compute the file's minimum and maximum from the other groups only, and readers would skip
+    rows. In a file of several groups, the minimum and maximum of floating-point columns are omitted too, because the
+    minimum and maximum of a group may be NaN, or may ignore NaN.
     """
     footer = pq.read_metadata(file.removeprefix("file://"))
     groups = range(footer.num_row_groups)
@@ -222,7 +223,7 @@ def _require_all(reported: Reported, found: Sequence[Mapping[str, Any]], staged:
 
 
 def merge_problem(warehouse: Warehouse, path: str, version: int, rows: int | None) -> str:
-    """Checks the commit of a MERGE in which Spark had ``rows`` rows to merge; returns the problem as text, empty if the
+    """Checks the commit of a MERGE in which Spark had ``rows`` rows to merge. Returns the problem as text; empty if the
     commit is correct.
 
     The commit lists the files that tasks report, even if an executor wrote them to another machine's disk.
@@ -239,8 +240,8 @@ def merge_problem(warehouse: Warehouse, path: str, version: int, rows: int | Non
 
 
 def missing_files(warehouse: Warehouse, path: str, sizes: Mapping[str, int]) -> str:
-    """Checks that the files that tasks report exist below a local path with the reported sizes; returns the problem as
-    text, empty if all files are correct."""
+    """Checks that the files that tasks report exist below a local path and have the reported sizes. Returns the problem
+    as text; empty if all files are correct."""
     if not warehouse.is_local:
         return ""
     gone = [name for name, size in sizes.items() if not _is_whole(warehouse, f"{path}/{name}", size)]
@@ -269,7 +270,8 @@ def _written_in_place(
     *,
     is_new_data: bool,
 ) -> Written:
-    """Like :func:`write_files`, but writes to a folder below the table's folder, where the files remain."""
+    """Does the same as :func:`write_files`, but writes to a folder below the table's folder, and the files remain in
+    this folder."""
     place = f"{path}/{folder}"
     rows = fitted(frame, table, partition)
     columns = [column for column in table.schema().fields if column.name not in partition]
@@ -318,7 +320,8 @@ def _forget_table(frame: DataFrame, place: str) -> None:
 def forget_unfinished(warehouse: Warehouse, path: str, *, job: str, run: int) -> None:
     """Deletes files that earlier runs of a job wrote for the table at a path but did not commit.
 
-    In an object store, such files are beside committed ones, so upkeep deletes them later.
+    In an object store, such files are in the same folder as committed files, so upkeep deletes the uncommitted files
+    later.
     """
     if not warehouse.is_local:
         return

@@ -175,8 +175,9 @@ class TableFiles:
         """Deletes the files that are named in lists of sufficient age; returns the number of files.
 
         Keeps ``live`` files, and files that an existing commit removed from the table. A list may name such files
-        because a REWIND restores files that had been replaced before. The versions between the REWIND and the second
-        removal need these files. When the commit of the second removal is cleaned up, these files are listed again.
+        because a REWIND restores files that had been replaced before. The table's versions between the REWIND and the
+        second removal need these files. When the commit of the second removal is cleaned up, these files are listed
+        again.
 
         Also deletes lists of sufficient age that cannot be read. The files in a deleted list then count as left behind
         (:meth:`remove_orphans`).
@@ -310,5 +311,6 @@ def _whole_checkpoints(names: Iterable[str]) -> list[int]:
 
 
 def _is_data(path: str) -> bool:
-    """True if a file may be a data file of the table. Below WRITTEN, a killed writer may also have left other files."""
+    """True if a file may be a data file of the table. In the folder WRITTEN, a killed writer may also have left other
+    files."""
     return path.startswith(f"{WRITTEN}/") or (path.endswith(".parquet") and not path.startswith("_delta_log/"))

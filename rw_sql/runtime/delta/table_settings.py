@@ -30,7 +30,8 @@ CHANGE_FEED = "delta.enableChangeDataFeed"
 
 
 def add_columns(table: DeltaTable, schema: Schema) -> bool:
-    """Adds columns that the table lacks; existing rows have NULL. Returns True if it has committed."""
+    """Adds columns that the table lacks. The columns are NULL in existing rows. Returns True if the call has made a
+    commit."""
     known = {column.name for column in table.schema().fields}
     new = [column for column in schema.fields if column.name not in known]
     if new:
@@ -39,10 +40,10 @@ def add_columns(table: DeltaTable, schema: Schema) -> bool:
 
 
 def add_settings(table: DeltaTable, *, has_change_feed: bool = False, statistics: Sequence[str] = ()) -> bool:
-    """Adds settings that the table lacks. Returns True if it has committed.
+    """Adds settings that the table lacks. Returns True if the call has made a commit.
 
-    ``has_change_feed`` enables the table's change feed; ``statistics`` are the columns for which Delta stores
-    statistics.
+    If ``has_change_feed`` is true, the table's change feed is enabled. ``statistics`` are the columns for which Delta
+    stores statistics.
     """
     settings = dict(TABLE_SETTINGS)
     if has_change_feed:

@@ -1,13 +1,14 @@
 """Writes version checksum files, so that Spark does not have to compute the state of a table's version.
 
-A checksum file contains a table's protocol and metadata, its number of files and their total size (Delta protocol,
-"Version Checksum File"). Without a checksum file, Spark runs a job that reads every commit since the last checkpoint to
-find protocol and metadata. Spark also compiles new code for this job at each version. delta-rs does not write checksum
-files, so rw_sql writes them for its commits. If a file is missing because a process was killed, Spark reads the log
-instead.
+A checksum file contains a table's protocol and metadata, the number of files, and the total size of the files (Delta
+protocol, "Version Checksum File"). Without a checksum file, Spark runs a job that reads every commit since the last
+checkpoint to find the protocol and the metadata. Spark also compiles new code for this job at each version. The library
+delta-rs does not write checksum files, so rw_sql writes them for its own commits. If a file is missing because a
+process was killed, Spark reads the log instead.
 
 After a commit, delta-rs updates its own state of the table, which takes 4 to 10 ms. On a local path, another thread
-writes the checksum file at the same time, because without this file, a view needs 0.12 s more to read the new version.
+writes the checksum file at the same time, because a view needs 0.12 s more to read the new version if this file is
+missing.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class TableState:
 
 @dataclass(slots=True)
 class VersionChecksums:
-    """The checksum files of one table, written by the one job that commits to it."""
+    """The checksum files of one table. The only job that commits to the table writes these files."""
 
     warehouse: Warehouse
     path: str
@@ -135,8 +136,8 @@ class VersionChecksums:
             thread.join()
 
     def _write_next(self, before: TableState, over: threading.Event) -> None:
-        """Writes the checksum of the version after ``before`` once that version exists, unless ``over`` is set first.
-        If this method fails, :meth:`write` writes the file again and logs the reason."""
+        """Waits until the version after ``before`` exists, and writes the checksum of this version. Writes nothing if
+        ``over`` is set first. If this method fails, :meth:`write` writes the file again and logs the reason."""
         version = before.version + 1
         try:
             while not self.warehouse.exists(commit_path(self.path, version)):
@@ -156,7 +157,7 @@ class VersionChecksums:
         return before.after(read_actions(self.warehouse, self.path, version)) if before is not None else None
 
     def _counted(self, table: DeltaTable) -> TableState | None:
-        """The state at the version of ``table``, from its list of files."""
+        """Returns the state at the version of ``table``, computed from the table's list of files."""
         version = table.version()
         told = self._read(version - 1)
         metadata, protocol, seen = (
@@ -172,8 +173,8 @@ class VersionChecksums:
         return TableState(version=version, files=len(sizes), bytes=sum(sizes), metadata=metadata, protocol=protocol)
 
     def _checkpointed(self) -> tuple[Action | None, Action | None, int]:
-        """The metadata and the protocol in the newest checkpoint, and the version of this checkpoint. If the table has
-        no checkpoint, the result is None, None and -1."""
+        """Returns the metadata and the protocol in the newest checkpoint, and the version of this checkpoint. If the
+        table has no checkpoint, returns None, None and -1."""
         folder = f"{self.path}/_delta_log"
         try:
             version = int(json.loads(self.warehouse.read_text(f"{folder}/_last_checkpoint"))["version"])
@@ -208,5 +209,6 @@ def _file(table: str, version: int) -> str:
 
 
 def _told(action: Mapping[str, Any] | None) -> Action | None:
-    """An action without its null fields. Actions in a checkpoint have all fields, some of them null."""
+    """Returns an action without the fields that are null. In a checkpoint, each action has all fields, and some of
+    these fields are null."""
     return None if action is None else {key: value for key, value in action.items() if value is not None}

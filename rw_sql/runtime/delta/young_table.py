@@ -1,4 +1,4 @@
-"""Young tables: tables with few commits, all of which only added rows.
+"""Reads young tables, which are tables with few commits, all of which only added rows.
 
 The rows and files of a young table can be determined from its commits alone.
 
@@ -41,8 +41,8 @@ class YoungTable:
 
     @staticmethod
     def of(warehouse: Warehouse, table: str) -> YoungTable | None:
-        """Returns the table if it is young: every commit still exists and only adds rows, and the schema has not
-        changed since the table was created."""
+        """Returns the table if the table is young. This means that every commit still exists and only adds rows, and
+        that the schema has not changed since the table was created."""
         if not warehouse.files_at(table).is_local:  # In an object store, each commit would require a separate request.
             return None
         newest = latest_version(warehouse, table)

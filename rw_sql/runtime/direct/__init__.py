@@ -1,4 +1,4 @@
-"""Direct readers: readers inside a view's own query, for sources that views do not share.
+"""Direct readers, which are readers inside a view's own query. They read sources that views do not share.
 
 The checkpoint of the view's query stores the positions of the direct readers.
 

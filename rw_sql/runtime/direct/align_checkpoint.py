@@ -2,11 +2,10 @@
 
 Operator state is not changed. The last committed entry of the offset log is replaced in place, so that batch numbers
 continue. A planned batch that has written nothing is removed. A planned batch whose rows are already in the view must
-be finished first. No batch number is therefore reused for other rows, and none is skipped.
+be finished first. Therefore, no batch number is reused for other rows, and no batch number is skipped.
 
-The process may be killed after any step. Every change to the checkpoint therefore begins by recording the old content,
-and ends by updating the record. If a change was interrupted, the next start recomputes everything from the recorded
-content.
+The process may be killed after any step. Every change to the checkpoint therefore first records the old content, and
+finally updates the record. If a change was interrupted, the next start recomputes everything from the recorded content.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredReader:
-    """The catalog's requirement for one reader: its splits, the states that statements have set for them (``stored``),
-    and the epoch of the last of these statements (``since``)."""
+    """The catalog's requirement for one reader. The fields are the splits of the reader, the states that statements
+    have set for these splits (``stored``), and the epoch of the last of these statements (``since``)."""
 
     fragment: str
     kind: Connector
@@ -52,7 +51,7 @@ class DesiredReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
-    """The result of aligning: the state of every split, by fragment.
+    """The result of aligning a checkpoint. It contains the state of every split, by fragment.
 
     ``unfinished`` is the number of a batch that must be finished first.
     """

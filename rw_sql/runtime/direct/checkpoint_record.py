@@ -1,10 +1,11 @@
-"""A record of the catalog state that a view's checkpoint reflects.
+"""Reads and writes a record of the catalog state that a view's checkpoint reflects.
 
 The record is stored inside the checkpoint, so that copies of the checkpoint include the record.
 
-``_rw_sql/readers.json`` contains the fragment of each line of the offset log, the epoch up to which the offsets
-reflect the catalog's statements, and the positions of splits that are no longer read. ``_rw_sql/000001.json`` and
-later files contain the content before each change by a statement, because undo needs a reader's earlier positions.
+``_rw_sql/readers.json`` contains the fragment of each line of the offset log, the epoch up to which the offsets reflect
+the catalog's statements, and the positions of splits that are no longer read. The files ``_rw_sql/000001.json``,
+``_rw_sql/000002.json`` and so on contain the content before each change by a statement, because UNDO needs a reader's
+earlier positions.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _FILE = f"{FOLDER}/readers.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderRecord:
-    """The state that a checkpoint reflects. ``lines`` are the fragments of the offset log's lines, None for the line of
-    a source without a direct reader.
+    """The state that a checkpoint reflects. ``lines`` contains the fragment for each line of the offset log; None for
+    the line of a source without a direct reader.
 
     ``epochs`` maps each fragment to the epoch up to which its offsets reflect the catalog's statements. ``lives`` maps
     each fragment and split to the cluster and the incarnation from which the split was last read. ``parked`` maps
@@ -50,8 +51,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One change to a checkpoint. ``was`` is the record before the change. ``before`` is the last committed entry of
     the offset log before the change; None if there was no entry.
 
-    ``epochs`` are the epochs in the record after the change. ``dropped`` is the offset entry of the removed batch,
-    which was planned but had written nothing.
+    ``epochs`` are the epochs in the record after the change. ``dropped`` is the offset entry of the removed batch. This
+    batch was planned but had written nothing.
     """
 
     number: int
@@ -92,14 +93,14 @@ def _to_json(stored: ReaderRecord | Change) -> str:
 
 
 def unfinished(changes: tuple[Change, ...], record: ReaderRecord) -> Change | None:
-    """The last change, if the record does not show that it is complete."""
+    """Returns the last change, if the record does not show that this change is complete."""
     return changes[-1] if changes and changes[-1].was == record else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """The end of a checkpoint: the numbers of its last committed batch and of its last planned batch. A number is -1 if
-    there is no such batch.
+    """The end of a checkpoint. The fields include the number of the last committed batch and the number of the last
+    planned batch. A number is -1 if there is no such batch.
 
     ``text`` is the offset log's entry of the last committed batch. If a change to this entry is unfinished, ``text`` is
     the entry's content before the change.
@@ -155,5 +156,5 @@ def read_head(files: CheckpointFiles) -> Head:
 
 
 def with_lines(record: ReaderRecord, lines: tuple[str | None, ...]) -> ReaderRecord:
-    """Returns the record with ``lines`` filled in: the fragment of each line of the offset log."""
+    """Returns the record with ``lines`` filled in. ``lines`` contains the fragment for each line of the offset log."""
     return replace(record, lines=lines)

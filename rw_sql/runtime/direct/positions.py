@@ -1,5 +1,5 @@
-"""Positions of a view's direct reader: its current position, the ranges that it has read, and its position before an
-operation."""
+"""Reads positions of a view's direct reader: the current position, the ranges that the reader has read, and the
+position before an operation."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def _of_source(found: Mapping[str, T], source_id: int) -> dict[str, T]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReaderContext:
-    """A fragment's source and view, the end of its checkpoint, and the last batch whose rows are in the view."""
+    """The facts about a fragment's reader: the source and the view, the end of the view's checkpoint, and the last
+    batch whose rows are in the view."""
 
     warehouse: Warehouse
     source_id: int
@@ -81,8 +82,8 @@ class _ReaderContext:
     def with_terms(
         self, states: Mapping[str, SplitState], stored: Mapping[str, StoredState], *, before: int | None = None
     ) -> dict[str, SplitState]:
-        """The states, each with the term of the split's log. The terms come from the view's commits. If ``before`` is
-        given, only commits of runs that started before the operation with this epoch count."""
+        """Returns the states, each with the term of the split's log. The terms come from the view's commits. If
+        ``before`` is given, only commits of runs that started before the operation with this epoch count."""
         if not isinstance(self.kind, TermConnector):
             return dict(states)
         table = self.warehouse.data(self.view.id, self.view.generation)
@@ -117,8 +118,8 @@ def read_fragment_positions_before(
     epoch: int,
     stood: Iterable[StoredState],
 ) -> dict[str, SplitState]:
-    """The positions of splits just before the operation with ``epoch`` took effect. The positions are read from the
-    recorded changes to the checkpoint."""
+    """Returns the positions of splits just before the operation with the epoch ``epoch`` took effect. The positions are
+    read from the recorded changes to the checkpoint."""
     rows = {row.split: row for row in stood}
     reader_context = _ReaderContext.of(warehouse, snapshot, source, fragment)
     if reader_context is None:

@@ -32,7 +32,7 @@ def reached_states(
     *,
     before: int | None = None,
 ) -> dict[str, SplitState]:
-    """The states with the terms that the view's latest commits have stored.
+    """Returns the states with the terms that the view's latest commits have stored.
 
     ``since`` maps each split to the epoch of the statement that set the split's position. A commit counts only if its
     run started at this epoch or later, and before the epoch ``before``. If the last batch is in the view but not in its

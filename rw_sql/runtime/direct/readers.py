@@ -104,7 +104,7 @@ class DirectReaders:
 
     @staticmethod
     def look(context: Context, spec: ViewSpec, snapshot: Snapshot, checkpoint: str) -> DirectReaders | None:
-        """Requests the splits and ends of the upstreams.
+        """Requests the splits of the upstreams and the ends of these splits.
 
         Returns None for a view without direct readers. Raises StalledError. Writes nothing.
         """
@@ -202,8 +202,8 @@ class DirectReaders:
         return None
 
     def _reached(self, reader: _Reader, since: Mapping[str, int]) -> Mapping[str, SplitState]:
-        """The positions, each with the term of the split's log. If the rows of the last batch are already in the view,
-        the result includes the end of this batch."""
+        """Returns the positions, each with the term of the split's log. If the rows of the last batch are already in
+        the view, the positions are those after this batch."""
         if not isinstance(reader.kind, TermConnector):
             return reader.states
         table = self.warehouse.data(self.spec.view_id, self.spec.generation)
@@ -340,9 +340,9 @@ class DirectReaders:
         return found
 
     def begin(self, ranges: Mapping[str, tuple[int, int]], spark: SparkSession) -> None:
-        """Begins a batch with the ranges ``ranges``, whose query runs in the session ``spark``. Until :meth:`read_to`
-        ends the batch, :meth:`require_same_log` checks the batch. Raises StalledError for a record that the stream
-        cannot read, and for an executor that cannot read."""
+        """Begins a batch that reads ``ranges``. The query of the batch runs in the session ``spark``. Until
+        :meth:`read_to` ends the batch, :meth:`require_same_log` checks the batch. Raises StalledError for a record that
+        the stream cannot read, and for an executor that cannot read."""
         require_executors(self.warehouse, spark, self.on_executors)
         self.unproved = {key: (start, end) for key, (start, end) in ranges.items() if end > start}
         for reader in self.readers:

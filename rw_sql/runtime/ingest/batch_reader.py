@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """A batch to be read: its number, the ranges with records, their approximate number of records, and the values of
-    the log's columns that depend only on the batch or on the split."""
+    """A batch that will be read. The fields are the number of the batch, the ranges with records, the approximate
+    number of records, and the values of those columns of the log that depend only on the batch or on the split."""
 
     batch: int
     moved: Mapping[str, tuple[int, int]]
@@ -50,10 +50,11 @@ class BatchPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBatch:
-    """A batch that was read: its rows in this process (``small``), or its records, which Spark decodes and writes
-    (``spark``). ``fetched`` is the number of records that this process has fetched; None if Spark reads them.
-    ``unproved`` are the ranges whose ends are not covered by the term of any fetched record (Kafka: leader epoch). The
-    run must request the terms of the logs of these ranges before it commits the batch."""
+    """A batch that was read. It has either the batch's rows in this process (``small``) or the batch's records, which
+    Spark decodes and writes (``spark``). ``fetched`` is the number of records that this process has fetched; None if
+    Spark reads the records. ``unproved`` are the ranges for which the terms of the fetched records (Kafka: leader
+    epochs) do not show that the log still has the last offsets. The run must request the terms of the logs of these
+    ranges before it commits the batch."""
 
     small: pa.Table | None
     spark: SparkBatch | None
@@ -123,7 +124,8 @@ class BatchReader:
         return fetcher.fetch(plan.moved)
 
     def _unproved(self, plan: BatchPlan, fetched: pa.Table) -> Mapping[str, tuple[int, int]]:
-        """Checks the terms of fetched records; returns the ranges whose ends these terms do not cover.
+        """Checks the terms of fetched records. Returns the ranges for which these terms do not show that the log still
+        has the last offsets.
 
         Raises StalledError if the log of a split has lost records that were read.
         """
@@ -147,7 +149,7 @@ class BatchReader:
     def _records(
         self, plan: BatchPlan, frame: DataFrame | None, fetched: pa.Table | None
     ) -> tuple[DataFrame, frozenset[bytes]]:
-        """The records of a batch as Spark decodes them, and their known heads (see :class:`SparkBatch`)."""
+        """Returns the records of a batch for decoding by Spark, and their known heads (see :class:`SparkBatch`)."""
         opening, heads = self.opening, frozenset[bytes]()
         spark = frame.sparkSession if frame is not None else opening.session or opening.open_session()
         if fetched is not None:
@@ -175,7 +177,7 @@ class BatchReader:
 
 
 def _ends_of(records: pa.Table) -> dict[str, int]:
-    """For each split, the offset after its last record."""
+    """Returns, for each split, the offset after the split's last record."""
     last = records.group_by("_rw_split", use_threads=False).aggregate([("_rw_offset", "max")])
     splits, offsets = last.column("_rw_split").to_pylist(), last.column("_rw_offset_max").to_pylist()
     return {split: offset + 1 for split, offset in zip(splits, offsets, strict=True)}

@@ -67,8 +67,8 @@ class Capture:
     """The reader of one run of a change data capture source.
 
     ``tables`` is the progress of each upstream table as stored in the last commit, with the name of its snapshot.
-    ``made`` is the position from which the run reads. ``least_bucket`` is the first hour (:func:`_least_bucket`) that
-    all tables read. Rows that are written while the clock shows an earlier hour get this hour.
+    ``made`` is the position from which the run reads. ``least_bucket`` is the first hour of the log that all tables
+    read (:func:`_least_bucket`). Rows that are written while the clock shows an earlier hour get this hour.
     """
 
     context: Context
@@ -318,7 +318,7 @@ def _missing(
     columns.
 
     If another table already reads the column, the result does not contain the tables that also lack one of the other
-    columns: these tables leave the column out on purpose.
+    columns, because these tables omit columns on purpose.
     """
     fields = {record.id: _fields(record) for record in tables}
     found: dict[str, list[TableRecord]] = {}

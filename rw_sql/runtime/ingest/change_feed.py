@@ -1,7 +1,8 @@
-"""Provides the batches of a change data capture source: the changes taken from its reader.
+"""Provides the batches of a change data capture source. A batch consists of changes that were taken from the source's
+reader.
 
-A thread takes changes from the reader and announces one entry per batch. At most one batch is prepared
-ahead of the batch being written, so that little has to be read again after a stop.
+A thread takes changes from the reader and announces one entry per batch. While a batch is being written, at most one
+further batch is prepared, so that little has to be read again after a stop.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class ChangeFeed:
     """Distributes the changes taken from a reader over numbered entries, one entry per batch.
 
     ``position`` and ``progress`` are the values of the last commit. If ``is_new`` is true, the first batch is added at
-    once, even without a change, so that the position is recorded. ``wanted`` is the position that a FLUSH waits for.
+    once, even without a change, so that the position is recorded. ``wanted`` is the position for which a FLUSH waits.
     ``batch_seconds`` is the duration of the last batch. The interval between batches of few rows is INTERVAL_FACTOR
     times this duration, but at most MOST_INTERVAL_SECONDS.
     """
@@ -70,7 +71,7 @@ class ChangeFeed:
         threading.Thread(target=self._run, name="rw_sql-changes", daemon=True).start()
 
     def take(self, last_entry: str) -> tuple[Taken, ...]:
-        """The content of a batch; ``last_entry`` is the number of the last entry in the batch.
+        """Returns the content of a batch. ``last_entry`` is the number of the last entry in the batch.
 
         If the batch is empty because the reader has failed, raises the reader's error.
         """

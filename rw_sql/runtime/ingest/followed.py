@@ -46,7 +46,7 @@ def may_follow(kind: Connector, fetcher: RecordFetcher | None, splits: int, pace
 
 @dataclass(slots=True, kw_only=True)
 class FollowedSource:
-    """The records of one source after ``positions``, which grow with each batch.
+    """The records of one source after ``positions``. The positions advance with each batch.
 
     ``require_same`` is a function that raises an error if the upstream has been replaced.
     """
@@ -63,8 +63,8 @@ class FollowedSource:
     _answered_at: float = field(default=0.0, init=False)
 
     def begin(self) -> bool:
-        """Begins to receive records. Returns False and receives no records if more records wait than fit into a small
-        batch, because the fetched records could not be used."""
+        """Begins to receive records. If more records wait than fit into a small batch, returns False and receives no
+        records, because the fetched records could not be used."""
         self._answered_at = time.monotonic()
         self._ask_at = self._answered_at + _ASK_SECONDS
         try:
@@ -97,7 +97,7 @@ class FollowedSource:
         return bool(self.ends)
 
     def _asked(self, now: float) -> dict[str, int]:
-        """The ends of the splits with new records, as the upstream reports them."""
+        """Requests from the upstream the ends of the splits that have new records."""
         try:
             known = self.kind.pooled_ends(self.options, tuple(self.positions))
         except OSError:

@@ -1,5 +1,5 @@
-"""Reads and stores the progress of the snapshots of a captured source's tables. The commits of the source's log and a
-note beside the log contain this progress."""
+"""Reads and stores the progress of the snapshots of a captured source's tables. The commits of the source's log contain
+this progress, and so does a file beside the log, the note."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOTE = "tables.json"
 
 
 def stored_progress(warehouse: Warehouse, source: SourceRecord) -> dict[str, tuple[str, TableProgress]]:
-    """For each upstream table, the name and the progress of its snapshot. The name and the progress come from the last
+    """Returns, for each upstream table, the name and the progress of the table's snapshot. Both come from the last
     commit of the log or, if this commit does not contain them, from the stored note."""
     noted_at, noted = _note(warehouse, source)
     for version, commit in standing_commits(warehouse, warehouse.data(source.id, source.generation)):
@@ -35,7 +35,7 @@ def note_progress(warehouse: Warehouse, source: SourceRecord, version: int) -> N
     because the progress may be stored only in these commits.
 
     The progress of later commits is left out, because a REWIND may revert them but cannot revert the stored progress.
-    Later commits are not read, as in :func:`note_stretches`.
+    Like :func:`note_stretches`, this function does not read later commits.
     """
     noted_at, noted = _note(warehouse, source)
     if version <= noted_at:
@@ -49,7 +49,7 @@ def note_progress(warehouse: Warehouse, source: SourceRecord, version: int) -> N
 
 
 def written_progress(tables: Mapping[str, tuple[str, TableProgress]]) -> dict[str, list[str]]:
-    """The progress in the form stored in a commit."""
+    """The progress in the form in which a commit stores it."""
     return {table: [snapshot, progress.to_json()] for table, (snapshot, progress) in tables.items()}
 
 

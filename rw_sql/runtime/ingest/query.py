@@ -1,5 +1,5 @@
-"""The Spark query of a source's reader: its checkpoint, its start, and a speculative start before the run is
-claimed."""
+"""Manages the Spark query of a source's reader. The module defines the query's checkpoint, starts the query, and can
+start a speculative query before the run is claimed."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ class ReaderQuery:
         return self.context.warehouse.read_text(f"{self.checkpoint}/offsets/{batch}").split("\n")[2]
 
     def has_completed(self, batch: int) -> bool:
-        """True if the query has recorded that a batch is complete. The query records this after the batch was
-        written."""
+        """True if the query has recorded that a batch is complete. The query records a batch as complete after the
+        batch was written."""
         return self.context.warehouse.exists(f"{self.checkpoint}/commits/{batch}")
 
     def start_thread(self, feed: ChangeFeed, write: Callable[[str, int], None]) -> BatchThread:
@@ -102,10 +102,10 @@ class ReaderQuery:
 
 @dataclass(frozen=True, slots=True)
 class SpeculativeQuery:
-    """A query for the expected next run, started before the run is claimed.
+    """A query for the expected next run. The query is started before the run is claimed.
 
-    The query reads the upstream's end offsets and plans its first batch, which then blocks until :meth:`go_on`.
-    Until then, the query reads no records and writes nothing but the run's checkpoint, which no other process reads.
+    The query reads the upstream's end offsets and plans its first batch, which then blocks until :meth:`go_on`. Before
+    this call, the query reads no records and writes only the run's checkpoint, which no other process reads.
     """
 
     run: int

@@ -1,8 +1,8 @@
-"""Writes large batches of records whose schemas are in a registry, normally without reading the records twice.
+"""Writes large batches of records whose schemas are in a registry. Normally, the records are read only once.
 
 A large batch is first decoded with the schemas known so far. A record with another schema becomes an error row in the
-written files. These files are not committed yet, so in this case the missing schema is fetched and the batch is read
-and written again.
+written files. In this case, the missing schema is fetched, and the batch is read and written again. This is possible
+because the first files are not committed yet.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class NewSchemasError(Exception):
-    """A batch contains records with schemas that were not known when the batch was planned."""
+    """Raised if a batch contains records with schemas that were not known when the batch was planned."""
 
 
 def write_by_known_schemas(
@@ -36,11 +36,11 @@ def write_by_known_schemas(
     rows: Callable[[frozenset[bytes]], DataFrame],
     write: Callable[[DataFrame, Callable[[Sequence[AddAction | RemoveAction]], None]], None],
 ) -> None:
-    """Calls ``write`` with the batch's rows, decoded with the schemas known so far, until no record has an unknown
-    schema.
+    """Decodes the batch's rows with the schemas that are known so far, and calls ``write`` with these rows. Repeats
+    this until no record has an unknown schema.
 
-    ``path`` is the table that ``write`` adds to. ``write`` must call its second argument, a check, before the commit.
-    Raises StalledError if the registry does not respond.
+    ``path`` is the path of the table to which ``write`` adds rows. The second argument of ``write`` is a check, which
+    ``write`` must call before the commit. Raises StalledError if the registry does not respond.
     """
     if not schemas.known_heads:
         schemas.add_versions()

@@ -1,4 +1,4 @@
-"""Determines why a reader has to restart: because splits were discovered, or because of a statement."""
+"""Determines whether a reader has to restart because splits were discovered, or because of a statement."""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ class SparkBatch:
     """The records of a batch, and the values of those columns of the log that are equal in all rows or depend only on
     the split.
 
-    ``heads`` are the known distinct heads of the records: their first bytes, which contain the ids of their schemas.
+    ``heads`` are the known distinct heads of the records. A head is the first bytes of a record, which contain the id
+    of the record's schema.
     """
 
     records: DataFrame

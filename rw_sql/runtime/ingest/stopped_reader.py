@@ -1,4 +1,4 @@
-"""A stopped reader, kept for a warm start of the source's next run."""
+"""Keeps a stopped reader for a warm start of the source's next run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 def end_for_good(reader: Ingest, end: Callable[[], None]) -> None:
-    """Calls ``end``, which ends the reader's query. No later run continues with the reader's resources."""
+    """Calls ``end``, which ends the reader's query. Afterwards, no later run can continue with the reader's
+    resources."""
     try:
         end()
     finally:
@@ -30,8 +31,8 @@ def end_for_good(reader: Ingest, end: Callable[[], None]) -> None:
 
 @dataclass(slots=True)
 class StoppedReader:
-    """A stopped reader: its query, which may still be ending, and the reader itself, if it ended cleanly a short
-    while ago. ``prepared`` is the warm start of the next run."""
+    """A stopped reader. The fields are the reader's query, which may still be ending, and the reader itself, if the
+    reader ended cleanly a short while ago. ``prepared`` is the warm start of the next run."""
 
     query: Future[None]
     reader: Ingest | None
@@ -77,8 +78,8 @@ class StoppedReader:
         return prepared.result()
 
     def discard(self) -> None:
-        """Like :meth:`abandon`, but also releases the reader's session. No later run continues with the reader's
-        resources."""
+        """Does the same as :meth:`abandon`, and also releases the reader's session. Afterwards, no later run can
+        continue with the reader's resources."""
         try:
             self.abandon()
         finally:
@@ -86,8 +87,8 @@ class StoppedReader:
                 self.reader.opening.release_session()
 
     def close(self) -> None:
-        """Like :meth:`discard`, but also records the reader's positions. This method is for a reader that has no next
-        run."""
+        """Does the same as :meth:`discard`, and also records the reader's positions. This method is for a reader that
+        has no next run."""
         self.discard()
         if self.reader is not None:
             self.reader.note()

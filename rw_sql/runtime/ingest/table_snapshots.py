@@ -1,7 +1,7 @@
-"""Determines for each upstream table whether its stored snapshot continues or another snapshot begins.
+"""Determines, for each upstream table, whether the table's stored snapshot continues or another snapshot begins.
 
-All tables that read an upstream table share its snapshot. The name of a snapshot lists the tables that it covers.
-Another snapshot begins only if a table needs rows that the stored snapshot did not read.
+All tables that read an upstream table share the snapshot of the upstream table. The name of a snapshot lists the tables
+that share the snapshot. Another snapshot begins only if a table needs rows that the stored snapshot did not read.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def begins_anew(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgre
 
 
 def progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgress]]) -> tuple[str, TableProgress]:
-    """The name of an upstream table's snapshot, and the progress from which the reader continues. ``stored`` is as in
-    :func:`begins_anew`."""
+    """Returns the name of an upstream table's snapshot, and the progress from which the reader continues. ``stored``
+    has the same meaning as in :func:`begins_anew`."""
     known = stored.get(table.upstream)
     has_live_tables = any(not read.has_snapshot for read in table.reads)
     if known is not None and not begins_anew(table, stored):
@@ -88,18 +88,18 @@ def uncovered(name: str, reads: Sequence[TableRead]) -> tuple[TableRead, ...]:
 
 
 def continues(name: str, reads: Sequence[TableRead]) -> bool:
-    """True if one of the tables in ``reads`` has been kept up to date since the snapshot ``name`` began: the reader
-    must not omit changes of the upstream table."""
+    """True if one of the tables in ``reads`` has been kept up to date since the snapshot ``name`` began. In this case,
+    the reader must not omit changes to the upstream table."""
     known = _parsed(name)
     return any(_was_read(read, known, reads) for read in reads)
 
 
 def unchanged_values(records: pa.Table, tables: Mapping[str, tuple[str, TableProgress]]) -> pa.ChunkedArray:
     """The column ``unchanged`` of :attr:`Taken.records <rw_sql.connectors.changes.Taken.records>`. In the result,
-    KEPT_TIME marks the rows whose times the tables keep. ``tables`` is as in :func:`begins_anew`.
+    KEPT_TIME marks the rows whose times the tables keep. ``tables`` has the same meaning as in :func:`begins_anew`.
 
-    A snapshot contains no times of changes. Tables that have been kept up to date since an earlier snapshot contain the
-    time of each row's last change.
+    A snapshot does not contain the times of changes. But tables that have been kept up to date since an earlier
+    snapshot contain the time of each row's last change.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -124,8 +124,8 @@ def _have_rows(name: str, reads: Sequence[TableRead]) -> bool:
 
 
 def _is_unbound(progress: TableProgress, reads: Sequence[TableRead]) -> bool:
-    """True if the snapshot has read no row, and no table still keeps the rows because of which the reader must not omit
-    changes. The reader then need not read the log's changes to an earlier upstream table of the same name."""
+    """True if the snapshot has read no row, and no table still keeps rows of an earlier snapshot. In this case, the
+    reader need not read the log's changes to an earlier upstream table of the same name."""
     return bool(progress.kept_for) and _is_unread(progress) and not continues(progress.kept_for, reads)
 
 
@@ -166,6 +166,6 @@ def _was_read(read: TableRead, known: Sequence[TableRead], reads: Sequence[Table
 
 
 def _only(known: Sequence[TableRead]) -> TableRead | None:
-    """The only table in a snapshot's name. rw_sql 0.1.0 names the snapshot of several tables after the newest of
-    them."""
+    """The only table in a snapshot's name. In rw_sql 0.1.0, the name of a snapshot of several tables contains only the
+    newest table."""
     return known[0] if len(known) == 1 else None

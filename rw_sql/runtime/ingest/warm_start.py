@@ -37,8 +37,9 @@ _GOOD_SECONDS = 1.0
 
 @dataclass(slots=True, kw_only=True)
 class WarmStart:
-    """The facts that a run needs before it writes anything: the catalog, the state of the upstream, the expected
-    positions, and the stream from these positions. ``early`` is the run's speculative query, if one was started.
+    """The facts that a run needs before the run writes anything. These facts are the catalog, the state of the
+    upstream, the expected positions, and the stream from these positions. ``early`` is the run's speculative query, if
+    one was started.
     """
 
     context: Context
@@ -56,7 +57,7 @@ class WarmStart:
     def of(
         context: Context, spec: IngestSpec, session: SparkSession | None = None, *, is_warm: bool = False
     ) -> WarmStart:
-        """Requests the splits and ends of the upstream, and opens the stream.
+        """Requests the splits of the upstream and their ends, and opens the stream.
 
         ``is_warm`` is true if this process's last run of the reader ended cleanly a short while ago. ``session`` is the
         session of that run, if the run had one. Raises StalledError if the run cannot begin.
@@ -98,7 +99,7 @@ class WarmStart:
         )
 
     def is_current(self, spec: IngestSpec) -> bool:
-        """True if the preparation is still valid: the catalog is unchanged, and the upstream's state was read
+        """True if the preparation is still valid, because the catalog is unchanged and the upstream's state was read
         recently.
         """
         is_recent = time.monotonic() - self.at < _GOOD_SECONDS

@@ -1,4 +1,5 @@
-"""Stores the last epoch that the owner in this process has acted on, and the jobs that do not match this epoch yet."""
+"""Stores the last epoch for which the owner in this process has started to change the jobs, and the jobs that do not
+match this epoch yet."""
 
 from __future__ import annotations
 
@@ -10,10 +11,11 @@ if TYPE_CHECKING:
 
 
 class Applied:
-    """The epoch that the owner has acted on, and the jobs that do not match this epoch yet. Thread-safe.
+    """The last epoch for which the owner has started to change the jobs, and the jobs that do not match this epoch yet.
+    Thread-safe.
 
-    The lease's ``applied_epoch`` is for other processes, and advances only when *all* jobs match. In the owner's
-    process, a statement on one source need not wait for the jobs of another source.
+    The lease's ``applied_epoch`` is for other processes, and advances only when *all* jobs match. With this class, a
+    statement on one source in the owner's process need not wait for the jobs of another source.
     """
 
     def __init__(self) -> None:
@@ -22,21 +24,21 @@ class Applied:
         self._pending: frozenset[str] = frozenset()
 
     def tell(self, epoch: int, pending: Collection[str]) -> None:
-        """Records that the owner has acted on ``epoch``. The jobs in ``pending`` do not match this epoch yet."""
+        """Records that the owner has started to change the jobs for ``epoch``. The jobs in ``pending`` do not match
+        this epoch yet."""
         with self._changed:
             if epoch != self._epoch or self._pending != pending:
                 self._epoch, self._pending = epoch, frozenset(pending)
                 self._changed.notify_all()
 
     def forget(self) -> None:
-        """Resets the epoch when this process loses ownership. Waiting callers then use the lease."""
+        """Resets the epoch when this process loses ownership. Waiting callers then use the epoch in the lease."""
         with self._changed:
             self._epoch, self._pending = -1, frozenset()
             self._changed.notify_all()
 
     def left(self, jobs: Collection[str]) -> tuple[int, frozenset[str]]:
-        """The last epoch that the owner has acted on, and those of the jobs ``jobs`` that do not match this epoch
-        yet."""
+        """Returns the last recorded epoch, and those of the jobs ``jobs`` that do not match this epoch yet."""
         with self._changed:
             return self._epoch, self._pending.intersection(jobs)
 

@@ -108,7 +108,7 @@ _without: WeakSet[SparkContext] = WeakSet()
 
 @dataclass(slots=True)
 class ArrowBatches:
-    """Decodes the small batches of one source, and decodes and writes the large batches.
+    """Decodes the small batches of one source. Decodes and writes the large batches of the source.
 
     ``is_shared`` is true if Spark's Python processes can write to the warehouse. They cannot write to a warehouse in an
     object store.
@@ -287,8 +287,8 @@ class ArrowBatches:
         rows_of: Callable[[DataFrame], DataFrame],
         expected: Expected,
     ) -> DataFrame | None:
-        """Decodes records into files of ``folder``, whose earlier content is deleted, and returns the log's rows.
-        Returns None in the same case as :meth:`save`.
+        """Decodes records into files in ``folder``, and returns the log's rows. The earlier content of ``folder`` is
+        deleted. Returns None in the same case as :meth:`save`.
 
         Raises MiscountError if the number of rows differs from ``expected``.
         """
@@ -317,8 +317,8 @@ def is_large(records: int, schema: pa.Schema) -> bool:
 
 
 def _arrow_type(kind: DataType, scalars: Mapping[str, pa.DataType]) -> pa.DataType | None:
-    """The type in which Arrow reads a column; None if Arrow does not read the column. ``scalars`` maps the names of the
-    simple types (types without fields or elements) that Arrow reads to Arrow's types."""
+    """Returns the type as which Arrow reads a column; None if Arrow does not read the column. ``scalars`` maps the
+    names of the simple types (types without fields or elements) that Arrow reads to Arrow's types."""
     if kind.element is not None:
         element = _arrow_type(kind.element, _TYPES_IN_PARTS)
         return None if element is None else pa.list_(element)
@@ -362,7 +362,7 @@ def _text(raw: Column) -> Column:
 
 
 def _texts(records: pa.Table) -> pa.Array:
-    """Like :func:`_text`, for records in this process."""
+    """Does the same as :func:`_text`, for records in this process."""
     suffix = _SUFFIX.encode()
     return pa.array(
         (
@@ -375,7 +375,7 @@ def _texts(records: pa.Table) -> pa.Array:
 
 def _read_again(records: DataFrame, kept: tuple[str, ...], files: list[str]) -> DataFrame:
     """Reads the records that tasks left undecoded in ``files``, with the columns of ``records``. The columns that are
-    not in ``kept`` are NULL, because no code reads them."""
+    not in ``kept`` are NULL in the result, because no code reads these columns."""
     known = {column.name: column for column in records.schema.fields}
     schema = StructType([StructField(VALUE, BinaryType()), *(known[name] for name in kept)])
     frame = records.sparkSession.read.schema(schema).parquet(*files)

@@ -1,7 +1,8 @@
-"""Switches one run between two writers of batches: a streaming query and a thread.
+"""Switches one run of a job between two ways of writing batches: a streaming query and a thread.
 
-The thread writes small batches without planning and starting Spark's jobs. The thread leaves every batch that is not
-small, or that it cannot write, to a query. After small batches of the query, a thread takes its place again.
+The thread writes small batches without planning and starting Spark's jobs. If a batch is not small, or if the thread
+cannot write the batch, a query takes the place of the thread. After small batches of the query, a thread takes the
+query's place again.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ this wait in seconds."""
 
 
 class LeftToSparkError(Exception):
-    """The next batch must be written by a streaming query, because of its size or its content. If ``is_final`` is true,
-    a query must also write all following batches."""
+    """Raised if a streaming query must write the next batch, because of the batch's size or content. If ``is_final`` is
+    true, a query must also write all following batches."""
 
     def __init__(self, reason: str, *, is_final: bool = False) -> None:
         super().__init__(reason)
@@ -52,12 +53,12 @@ class BatchMode:
     """Determines how one run of a job writes its batches: with a query or with a thread. Only one change between query
     and thread is made at a time, and no change is made once the run is being stopped.
 
-    ``start_query`` starts a query at the run's position, ``end_query`` ends it, and ``has_completed`` is true once the
-    query has completed a batch. A query completes a batch after it has written the batch. ``open`` prepares the
-    thread's first batch after a query. It returns False if a query must continue. ``has_next`` looks for the thread's
-    next batch, and ``write_next`` writes this batch. Both functions may raise LeftToSparkError. Between two calls of
-    ``has_next`` that find nothing, the thread waits ``look_seconds``. ``interval_seconds`` and ``interval_factor``
-    determine the minimum time between two batches of the thread (see :class:`InputThread`).
+    ``start_query`` starts a query at the run's position, and ``end_query`` ends the query. ``has_completed`` is true
+    once the query has completed a batch. A query completes a batch after it has written the batch. ``open`` prepares
+    the thread's first batch after a query. ``open`` returns False if a query must continue. ``has_next`` looks for the
+    thread's next batch, and ``write_next`` writes this batch. Both functions may raise LeftToSparkError. Between two
+    calls of ``has_next`` that find nothing, the thread waits ``look_seconds``. ``interval_seconds`` and
+    ``interval_factor`` determine the minimum time between two batches of the thread (see :class:`InputThread`).
     """
 
     job: str
@@ -96,8 +97,8 @@ class BatchMode:
         raise BrokenOffError
 
     def after_batch(self, batch: int, *, is_small: bool, prepare: Callable[[], bool] | None = None) -> None:
-        """Must be called after each batch of the query. A thread takes the query's place after enough successive
-        batches that were small and left at most a small batch of the query's input (``is_small``).
+        """Must be called after each batch of the query. A thread takes the query's place after enough successive small
+        batches, if the rest of the query's input is at most a small batch (``is_small``).
 
         ``prepare`` is called before the thread's start. If ``prepare`` returns False, no thread can write this run's
         batches.

@@ -1,4 +1,4 @@
-"""Writes batches whose rows do not pass through a streaming query. A thread of this process replaces Spark's query.
+"""Writes batches without a streaming query. A thread of this process replaces Spark's query.
 
 A query would plan and start Spark jobs for each batch, and would sleep between batches.
 """
@@ -34,8 +34,8 @@ class BatchThread:
     """Writes the announced batches one after another, until a batch fails or :meth:`stop` is called. Thread-safe."""
 
     def __init__(self, name: str, write: Callable[[str, int], None], *, interval_seconds: float = 0.0) -> None:
-        """``write`` is a function that writes one batch. It receives the batch's number twice: as text and as an
-        integer. ``interval_seconds`` is the minimum time between the starts of two batches."""
+        """``write`` is a function that writes one batch. The function receives the batch's number twice: as text and as
+        an integer. ``interval_seconds`` is the minimum time between the starts of two batches."""
         self._write = write
         self._interval_seconds = interval_seconds
         self._announced = 0

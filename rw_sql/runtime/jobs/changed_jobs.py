@@ -1,5 +1,5 @@
-"""Determines the jobs that a catalog requires. The jobs of an earlier snapshot are used again, except the jobs that a
-change may affect."""
+"""Determines the jobs that a catalog requires. The module uses the jobs of an earlier snapshot again, except the jobs
+that a change may affect."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ class Context:
 
     ``group`` is the resource group whose jobs this process runs, if it runs any. ``owning`` is set while this process
     runs jobs. During this time, ``applied`` contains the epoch that the jobs have adopted, and ``store`` shows whether
-    this process can write the warehouse. ``lease_watches`` observe the owners of other groups. ``made`` contains
-    objects that packages above this one create once per warehouse.
+    this process can write to the warehouse. ``lease_watches`` observe the owners of other groups. ``made`` contains
+    objects that higher-level packages create once per warehouse.
     """
 
     warehouse: Warehouse
@@ -104,8 +104,8 @@ class Context:
         return is_own and is_held(lease, is_local=self.warehouse.is_local, now_ms=now_ms())
 
     def is_replaced(self) -> bool:
-        """True if the stored lease shows that another process has taken over the jobs of this process's group. A
-        process that was suspended may not have noticed this yet.
+        """True if the stored lease shows that another process has taken over the jobs of this process's group. If this
+        process was suspended, it may not have noticed the takeover yet.
 
         In an object store, the lease may be as old as :class:`~rw_sql.metastore.commit_log.Looks` permits.
         """

@@ -1,5 +1,5 @@
-"""Periods in which no process ran the jobs of a resource group. For the group's readers, these periods do not count as
-waiting time.
+"""Records periods in which no process ran the jobs of a resource group. For the group's readers, these periods do not
+count as waiting time.
 
 After a week without jobs, the readers are a week behind, but this does not mean that they are stuck. Two kinds of
 periods are recorded: the time before an owner takes the lease, and gaps between an owner's heartbeats (because the
@@ -62,7 +62,7 @@ def downtime(warehouse: Warehouse, group: str = DEFAULT_GROUP, *, until_ms: int 
 
 def downtime_of_all_groups(warehouse: Warehouse, *, until_ms: int) -> list[Stretch]:
     """The recorded periods of all groups together. In each of these periods, at least one group had no process that ran
-    the group's jobs. ``until_ms`` is as in :func:`downtime`."""
+    the group's jobs. ``until_ms`` has the same meaning as in :func:`downtime`."""
     found: list[Stretch] = []
     for name in warehouse.list_names(f"{warehouse.uri}/checkpoints"):
         of_group = _FILE_NAME.fullmatch(name)
@@ -95,7 +95,8 @@ def downtime_until(context: Context, group: str, now_ms: int) -> list[Stretch]:
 def waited_ms(since_ms: int, now_ms: int, stretches: Iterable[Stretch]) -> int:
     """The time from ``since_ms`` to ``now_ms`` in milliseconds, not counting the periods ``stretches``.
 
-    A period that ends in the future is ignored, because the clock must have been set back after it was recorded.
+    A period that ends in the future is ignored, because the clock must have been set back after the period was
+    recorded.
     """
     waited, at = 0, since_ms
     for start, end in sorted(stretch for stretch in stretches if stretch[1] <= now_ms):

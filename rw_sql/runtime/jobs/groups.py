@@ -1,4 +1,4 @@
-"""The owners of resource groups: which owner has applied a statement, and which may still run a moved job."""
+"""Determines which owners of resource groups have applied a statement, and which owners may still run a moved job."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 def groups_of_jobs(jobs: Collection[str], *snapshots: Snapshot) -> frozenset[str]:
-    """The groups to which the jobs ``jobs`` belong in any of ``snapshots``. If one snapshot is the catalog before a
-    statement, the result includes the former group of a job that the statement drops or moves."""
+    """The groups to which the jobs ``jobs`` belong in at least one of ``snapshots``. If one of the snapshots is the
+    catalog before a statement, the result includes the former group of a job that the statement drops or moves."""
     return frozenset(
         group_of(snapshot, job_object(job))
         for snapshot in snapshots
@@ -73,11 +73,11 @@ def groups_in_use(context: Context, snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def unapplied(context: Context, epoch: int, *, without: str | None = None) -> Mapping[str, Lease]:
-    """The leases, by group, of other processes that have not applied ``epoch`` and may still run jobs as they were
-    before that epoch.
+    """Returns, by group, the leases of other processes that have not applied ``epoch`` and may still run jobs in the
+    form before that epoch.
 
-    ``without`` is a group to ignore. A lease that another process could take is ignored too, because the owner of such
-    a lease has ended or, in an object store, is fenced.
+    ``without`` is a group to ignore. A lease is also ignored if another process could take it, because the owner of
+    such a lease has ended or, in an object store, is fenced.
     """
     return {
         group: lease
@@ -132,8 +132,8 @@ def _owner(context: Context, lease: Lease, at_ms: int) -> Owner:
 
 
 def holding(context: Context, epoch: int) -> Mapping[str, Lease]:
-    """The leases, by group, of other owners that may still run jobs that the catalog of ``epoch`` no longer assigns to
-    their groups.
+    """Returns, by group, the leases of other owners that may still run moved jobs. These are jobs that the catalog of
+    ``epoch`` no longer assigns to the owner's group.
 
     An owner stops its jobs without waiting for other owners. Therefore, if jobs are moved in both directions between
     two groups, the two owners do not wait for each other.

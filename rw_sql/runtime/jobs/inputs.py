@@ -1,4 +1,4 @@
-"""The inputs of a view or sink, as streams."""
+"""Provides the inputs of a view or sink as streams."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ _LOOK_SECONDS = 0.05
 
 
 def batch_bytes(spark: SparkSession) -> str:
-    """The approximate number of bytes that one batch reads: 256 MiB with two cores, proportionally more with more
-    cores."""
+    """The approximate number of bytes that one batch reads. This number is 256 MiB with two cores, and proportionally
+    more with more cores."""
     return f"{_BATCH_BYTES_PER_CORE * max(2, spark.sparkContext.defaultParallelism)}b"
 
 
@@ -61,7 +61,7 @@ def path_of(warehouse: Warehouse, given: ViewInput) -> str:
 
 
 def require_input(context: Context, given: ViewInput) -> DeltaTable:
-    """Waits until the input's job has created its table with the needed columns; returns the table.
+    """Waits until the input's job has created the input's table with the needed columns. Returns the table.
 
     Raises StalledError if the wait takes longer than _INPUT_SECONDS.
     """
@@ -87,15 +87,15 @@ def require_columns(context: Context, given: ViewInput) -> None:
 
 
 def valid_rows(frame: DataFrame, spec: ViewSpec) -> DataFrame:
-    """The rows of the query of a table or view. Spark raises an error at a string that is not UTF-8, because such a
-    string cannot be stored."""
+    """The rows of the query of a table or view. If a string is not UTF-8, Spark raises an error, because such a string
+    cannot be stored."""
     # Tables of users may contain such strings.
     is_any = any(given.path for given in spec.inputs)
     return valid_texts(frame, spec.name, is_table=spec.is_table, is_any=is_any)
 
 
 def as_in_files(frame: DataFrame, spec: ViewSpec) -> DataFrame:
-    """Like :func:`valid_rows`, with the column names used in the table's files."""
+    """Does the same as :func:`valid_rows`, with the column names in the table's files."""
     frame = valid_rows(frame, spec)
     stored = dict(spec.stored_names)
     if not stored:
@@ -136,7 +136,8 @@ def input_frame(
 def selected_rows(
     spark: SparkSession, given: ViewInput, rows: DataFrame, *, is_live: bool, is_numbered: bool = False
 ) -> DataFrame:
-    """The rows of an input's files as queries see them: without undecodable records, with the input's columns.
+    """Returns the rows of an input's files in the form that queries see: without undecodable records, and with the
+    input's columns.
 
     If ``is_live`` is true, the rows that the view reads in its backfill are left out. ``is_numbered`` applies to a
     change data capture source; see :func:`cdc_frame`.
@@ -178,7 +179,8 @@ def _live_rows(spark: SparkSession, frame: DataFrame, guarded: tuple[SplitHistor
 
 
 def feed_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataFrame:
-    """The stream of a view's changes: its old and new rows, with CHANGE and VERSION."""
+    """Returns the stream of a view's changes, which are the view's old and new rows, with the columns CHANGE and
+    VERSION."""
     most = batch_bytes(spark)
     reader = spark.readStream.format("delta").option("maxBytesPerTrigger", most).option("readChangeFeed", "true")
     path = path_of(context.warehouse, given)
@@ -190,13 +192,13 @@ def feed_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataF
 
 
 def feed_columns(given: ViewInput) -> tuple[str, ...]:
-    """The columns of a view whose rows change, including hidden keys, as expressions over the columns of the view's
-    files."""
+    """Returns the columns of a view whose rows change, including hidden key columns. The columns are expressions over
+    the columns of the view's files."""
     return given.selection((*given.columns, *(key for key in given.keys if key not in given.columns)))
 
 
 def signed_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataFrame:
-    """The stream of a view's changes, as :func:`signed_rows` returns them."""
+    """Returns the stream of a view's changes in the form that :func:`signed_rows` returns."""
     return signed_rows(given, feed_frame(context, spark, given))
 
 

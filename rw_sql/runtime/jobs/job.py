@@ -1,4 +1,4 @@
-"""One run of a job, from the claim of the run number to the stop."""
+"""Defines the interface of one run of a job, from the claim of the run number to the stop."""
 
 from __future__ import annotations
 

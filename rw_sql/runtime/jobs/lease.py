@@ -61,7 +61,8 @@ _MARKS = "@"
 
 
 def _place_marks(warehouse: Warehouse) -> set[str]:
-    """Hashes of the warehouse's path or URI and, for a local path, of the identity of the catalog's folder."""
+    """Returns a hash of the warehouse's path or URI and, for a local path, also a hash of the identity of the catalog's
+    folder."""
     found = [(warehouse.uri.partition("://")[2] or warehouse.uri).rstrip("/")]
     if warehouse.is_local:
         with suppress(OSError):
@@ -74,9 +75,9 @@ def is_of_copy(lease: Lease, warehouse: Warehouse) -> bool:
     """True if the owner took the lease in another folder or bucket, from which this warehouse was copied. The owner's
     processes then have nothing to do with this warehouse.
 
-    Returns False if the path or the identity of the folder is the owner's: the folder may be mounted or linked at two
-    paths, or may have been restored at its path. Also returns False for an owner whose version of rw_sql writes no
-    marks.
+    Returns False if the path or the identity of the folder equals that of the owner: the folder may be mounted or
+    linked at two paths, or may have been restored at its path. Also returns False for an owner whose version of rw_sql
+    writes no marks.
     """
     _, is_marked, marks = lease.owner.rpartition(_MARKS)
     return bool(is_marked) and _place_marks(warehouse).isdisjoint(marks.split("."))
@@ -86,9 +87,9 @@ def is_held(lease: Lease | None, *, is_local: bool, now_ms: int) -> bool:
     """True if a process still owns the warehouse.
 
     On a local path, process ids decide: an owner whose Python or JVM process still runs keeps the lease regardless of
-    its heartbeat, because it may have a commit in flight. In an object store, the heartbeat decides. A late owner then
-    loses the lease even if it is alive. The store refuses the commits of the late owner after a commit of the new
-    owner.
+    its heartbeat, because this process may have a commit in flight. In an object store, the heartbeat decides. A late
+    owner then loses the lease even if it is alive. The store refuses the commits of the late owner after a commit of
+    the new owner.
     """
     if lease is None or lease.is_released:
         return False
@@ -128,8 +129,8 @@ def suspended_pid(lease: Lease | None) -> int | None:
 def resume_command(lease: Lease) -> str:
     """The command that resumes a suspended owner.
 
-    Ctrl-Z in a terminal suspends both the Python process and its JVM. If ``kill -CONT`` resumed only one of the two
-    processes, the owner would renew its lease, but would run no batch.
+    Ctrl-Z in a terminal suspends both the Python process and its JVM. If ``kill -CONT`` resumed only the Python
+    process, the owner would renew its lease but would run no batch.
     """
     return f"kill -CONT {' '.join(map(str, _suspended_pids(lease) or [lease.python_pid]))}"
 
@@ -140,8 +141,8 @@ def serve_command(warehouse: str, group: str = DEFAULT_GROUP) -> str:
 
 
 def takeover_command(lease: Lease, warehouse: str, *, is_forced: bool = True) -> str:
-    """The command that kills an owner that does not respond. The user must run this command on the owner's machine.
-    Without ``is_forced``, the result is the command that only shows whether the owner can be killed."""
+    """The command that kills an owner that does not respond. The user must run this command on the owner's machine. If
+    ``is_forced`` is False, the command only shows whether the owner can be killed."""
     return f"rw-sql takeover {'--force ' if is_forced else ''}{_where(warehouse, lease.group)}"
 
 
@@ -228,7 +229,8 @@ def try_take(
     group: str = DEFAULT_GROUP,
     on_free: Callable[[Lease | None], object] = lambda _: None,
 ) -> Lease | None:
-    """Takes the lease of a group if it is free; returns None if it is not free, or if another process took it first.
+    """Takes the lease of a group if the lease is free. Returns None if the lease is not free, or if another process
+    took it first.
 
     Calls ``on_free`` with the last lease right before it takes the lease.
     """

@@ -1,10 +1,11 @@
 """Checks that the upstream's log has not lost records that a source has read from it.
 
-A log that lost records continues with other records at the same offsets, in a later term. In Kafka, the term is the
-leader epoch, a number that grows. Each commit stores the terms of its positions. At its start and for each batch, a run
-compares these terms with the upstream's terms. If the terms differ, as after each change of a partition's leader, the
-run sends a request to the upstream to find out whether the log has lost records before the position. A backfill makes
-the same comparison with the terms in its history, before it reads a chunk and before it commits the chunk.
+If a log has lost records, it continues with other records at the same offsets, in a later term. In Kafka, the term is
+the leader epoch, a number that grows. Each commit stores the terms of its positions. At its start and for each batch, a
+run compares these terms with the upstream's terms. The terms differ, for example, after each change of a partition's
+leader. If the terms differ, the run requests from the upstream whether the log has lost records before the position. A
+backfill makes the same comparison with the terms in its history, before it reads a chunk and before it commits the
+chunk.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _MOST_NAMED = 8
 @dataclass(slots=True)
 class LogTerms:
     """The terms of one run of a source's reader. ``known`` maps each split to the term in which the split's log had the
-    records before the run's position. Splits without a known term are absent."""
+    records before the run's position. A split is absent if its term is not known."""
 
     name: str
     kind: TermConnector
@@ -66,8 +67,9 @@ class LogTerms:
         :meth:`open`.
 
         Returns the ranges that :meth:`require_read` must check before the commit. The term of a record shows only that
-        the log of this term contains the offsets up to the record. The last offsets of a range may have no records: a
-        transaction's marker and an aborted or compacted record occupy offsets too, and may be of a later term.
+        the log of this term contains the offsets up to the record. The last offsets of a range may have no records,
+        because a transaction's marker and an aborted or compacted record occupy offsets too. These offsets may be of a
+        later term.
 
         If a log loses records while the batch is fetched, the fetch itself fails.
         """
@@ -81,7 +83,7 @@ class LogTerms:
 
     def require_read(self, ranges: Mapping[str, tuple[int, int]]) -> None:
         """Checks the ranges that :meth:`note_fetched` has returned. Must be called after the ranges were read and
-        before they are committed.
+        before the batch is committed.
 
         Raises StalledError in the same cases as :meth:`open`, and if the log may have lost records while they were
         read. If the log may have lost records in the meantime, the batch must be read again.

@@ -1,19 +1,19 @@
 """Records which objects the runs of a source have created upstream: a slot or subscription, and a publication.
 
-The record is a file beside the checkpoints. The record includes the source's definition and the place of the objects,
-so that the objects can be dropped after the source was dropped, even if the source's connection names another server by
-then. The record is written before an object is created, so that an attempt that fails, or a killed process, never
+The record is a file beside the checkpoints. The record includes the source's definition and the place of the objects.
+The objects can therefore be dropped after the source was dropped, even if the source's connection names another server
+by then. The record is written before an object is created, so that neither a failed attempt nor a killed process ever
 leaves an unrecorded object.
 
 A server may have several addresses. If the connection names another address by now, the place in the record may be the
 same server under its former address. Therefore, an object at the place in the record is kept if a source in the catalog
-uses an object of the same name at any address. But if the identities of the servers show that these are two different
-servers, the object is dropped. The same rule applies to a publication at the present address.
+uses an object of the same name at any address. But if the identities of the servers show that the two addresses are
+those of different servers, the object is dropped. The same rule applies to a publication at the present address.
 
 Another source may use the objects of a dropped source, for example because a source was created again with the same
 names before the first source's slot could be dropped. Such a source inherits the objects. The inherited objects are
-dropped after this source is dropped. This source has the same address, or its server has the same identity and the
-source has found the objects there.
+dropped after the inheriting source is dropped. A source inherits objects only if it has the same address as the dropped
+source, or if its server has the same identity and the source has found the objects there.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
     """The record of a source's objects upstream. ``slot`` and ``publication`` are true if a run has created them.
 
     If ``is_marked`` is true, the publication counts as created by the source only if the publication has the source's
-    mark on the server. The reason is that the source's attempt to create the publication may have failed, and another
+    mark on the server. Without the mark, the source's attempt to create the publication may have failed, and another
     client may have created the publication since then.
 
     ``inherited`` lists the objects that this source uses, and that a run of a dropped source has created.
@@ -89,7 +89,7 @@ def note_made(warehouse: Warehouse, source: SourceRecord, options: PlannedOption
     the place that the source's effective ``options`` name.
 
     Former places are kept, because the objects that runs have created there still exist. If the present options name
-    another slot or publication, the earlier runs have not created it.
+    another slot or publication, the earlier runs have not created that object.
     """
     _note(warehouse, source, options, made)
 
@@ -101,7 +101,8 @@ def _note(
     made: Mapping[str, bool],
     inherited: Collection[str] = (),
 ) -> None:
-    """Like :func:`note_made`. ``inherited`` are objects of a dropped source that this source uses."""
+    """Like :func:`note_made`. ``inherited`` are the objects that a dropped source had created and that this source
+    uses."""
     known, place = _read(warehouse, source.id), _place_of(options)
     told = {**known, **made, "definition": source.definition, **({"place": place} if place else {})}
     kept = set(known.get("inherited", ()))
@@ -162,7 +163,7 @@ def _at(options: PlannedOptions, made: Mapping[str, Any]) -> PlannedOptions:
 
 def has_slot_to_drop(context: Context, snapshot: Snapshot, options: Mapping[str, str]) -> bool:
     """True if a source that is not in the catalog ``snapshot`` still has a slot on the server that ``options`` name.
-    The slot is dropped soon, which makes room for another slot."""
+    This slot is dropped soon, so that the server can create another slot."""
     warehouse = context.warehouse
     for name in warehouse.list_names(f"{warehouse.uri}/checkpoints"):
         id_ = name.removeprefix("ranges-")
@@ -267,13 +268,13 @@ def _without_used(
     made: Mapping[str, bool],
     here: Mapping[str, str] | None,
 ) -> dict[str, bool]:
-    """The objects in ``made``, which a dropped source with the options ``own`` has made, except the objects that a
-    source in the catalog uses. The source in the catalog inherits the objects that it uses.
+    """Returns the objects in ``made`` that no source in the catalog uses. A dropped source with the options ``own`` has
+    created the objects in ``made``. The source in the catalog inherits the objects that it uses.
 
     ``here`` are the resolved options if ``own`` has the present address of the server. In this case, a source with
-    another address also uses an object of the same name, if the identity of the server is that of the source's server,
-    and the source has found the object there. A source that has created the object reads another server, such as a copy
-    with the same identity. Raises CaptureError if the server does not respond.
+    another address also counts as a user of an object with the same name, if its server has the same identity and the
+    source has found the object there. If such a source has created its object itself, it reads another server, such as
+    a copy with the same identity. Raises CaptureError if the server does not respond.
     """
     left = dict(made)
     for source in snapshot.all("source"):
@@ -350,7 +351,8 @@ def _is_another_server(snapshot: Snapshot, kind: Connector, source: SourceRecord
 
 
 def _systems_of(snapshot: Snapshot, kind: Connector, source: SourceRecord) -> set[str] | None:
-    """The identities of the servers that the positions of ``source`` belong to; None if they are not all known."""
+    """The identities of the servers from which the positions of ``source`` come; None if some of these identities are
+    unknown."""
     rows = snapshot.states(ingest_fragment(source.id))
     read = {kind.decode_state(split, row.state).cluster for split, row in rows.items() if row.state != FORGOTTEN}
     systems = {system for cluster in read if (system := _system(cluster)) is not None}
@@ -358,8 +360,8 @@ def _systems_of(snapshot: Snapshot, kind: Connector, source: SourceRecord) -> se
 
 
 def _system_at(kind: Connector, options: Mapping[str, str]) -> str | None:
-    """The identity of the server that ``options`` name; None if the server reports none. Raises CaptureError if the
-    server does not respond, so that the server is asked again later."""
+    """The identity of the server that ``options`` name; None if the server reports no identity. Raises CaptureError if
+    the server does not respond, so that the caller tries again later."""
     seen = kind.look(options, timeout=_SECONDS)
     if not seen.is_reachable and isinstance(kind, ChangeConnector):
         kind.owns_publication(options, timeout=_SECONDS)  # raises the error, with the kind of the failure

@@ -1,5 +1,5 @@
-"""Limits of a reader: how often the reader starts a batch, how many records a batch has, and how many records per
-second the reader reads."""
+"""Defines the limits of a reader. They limit how often the reader starts a batch, how many records a batch has, and how
+many records per second the reader reads."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ second."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """The minimum interval between batches (0: a batch starts as soon as there is data) and the maximum number of
-    records in a batch.
+    """The minimum interval between batches, and the maximum number of records in a batch. If the interval is 0, a batch
+    starts as soon as there is data.
 
-    ``per_second`` is the maximum average rate of records over any sequence of batches; None without a limit.
+    ``per_second`` is the maximum average rate of records over any sequence of batches; None if there is no limit.
     """
 
     interval_ms: int
@@ -46,7 +46,7 @@ class BatchLimits:
 
 
 def pace_of(options: Mapping[str, str], cores: int = 2) -> BatchLimits:
-    """The limits from ``barrier_interval_ms`` and ``source_rate_limit`` (records per second over all splits).
+    """The limits that ``barrier_interval_ms`` and ``source_rate_limit`` (records per second over all splits) define.
 
     ``cores`` is the number of cores that work on a batch.
     """
@@ -63,7 +63,7 @@ def pace_of(options: Mapping[str, str], cores: int = 2) -> BatchLimits:
 
 @dataclass(slots=True)
 class Throttle:
-    """Delays each batch until the rate limit allows it.
+    """Delays each batch until the rate limit permits the batch.
 
     Spark's limit per batch is not exact: Spark reads at least one record per split, even if the limit allows fewer
     records than there are splits. Delaying the next batch compensates for the excess.

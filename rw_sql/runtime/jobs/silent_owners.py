@@ -1,8 +1,8 @@
-"""Detects owners that write nothing, and determines the reason. The statuses that such an owner has stored are no
-longer valid.
+"""Detects owners that no longer write to the warehouse, and determines the reason. The statuses that such an owner has
+stored are no longer valid.
 
 Only the owner itself sees the error with which its writes fail. Other processes see only the age of the owner's
-heartbeat. They read the reason from the operating system, without writing anything themselves.
+heartbeat. These processes find the reason through the operating system, without writing anything themselves.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ known, or a signal has suspended the owner."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """The reason why an owner writes nothing. ``obstacle`` is known only if the warehouse cannot be written."""
+    """The reason why an owner writes nothing. ``obstacle`` is known only if nothing can be written to the warehouse."""
 
     word: str
     told: str
@@ -83,8 +83,8 @@ def silence_of(context: Context, lease: Lease, at_ms: int | None = None) -> Sile
 
 
 def obstacle_before(context: Context, lease: Lease) -> Obstacle | None:
-    """The obstacle that prevents the holder of a lease from writing a warehouse on a local path, if it is visible on
-    this machine.
+    """The obstacle that prevents the holder of a lease from writing to a warehouse on a local path, if this machine can
+    detect the obstacle.
 
     The mounts and the user of an owner on another machine are not known here. For such an owner, only a full file
     system counts as an obstacle.

@@ -87,8 +87,8 @@ def require_incarnations(name: str, known: Mapping[str, str | None], now: Mappin
 
 
 def _why_another(kind: Connector | ChangeConnector | None, state: SplitState, seen: UpstreamSplit) -> str:
-    """The part of the error message that states the present identity of the database, for a change data capture source.
-    Empty for other sources."""
+    """For a change data capture source, returns the part of the error message that states the present identity of the
+    database. Returns the empty string for other sources."""
     if not isinstance(kind, ChangeConnector):
         return ""
     return f"{kind.explain_other(state, seen)}: the source's tables are read again after "
@@ -129,10 +129,10 @@ def expired_splits(
     kind: Connector | None = None,
 ) -> Iterator[None]:
     """A context manager in which a reader opens its stream. Raises StalledError, with a remedy, if a split may have
-    lost unread records although the split's bounds do not show it, because the split has no records now.
+    lost unread records although the split's bounds do not show the loss, because the split has no records at present.
 
-    The remedy includes all splits without records, because they may have lost unread records too, except splits that
-    were read completely. In a split without records, the move repeats nothing. ``kind`` is the source's connector.
+    The remedy includes all splits without records, except splits that were read completely, because these splits may
+    have lost unread records too. Moving a split without records repeats no records. ``kind`` is the source's connector.
     """
     try:
         yield
@@ -149,8 +149,8 @@ def expired_splits(
 
 
 def _move(name: str, where: str, found: list[str], splits: tuple[str, ...]) -> str:
-    """The statements that move the splits ``found``. The other splits keep their positions, because moving them too
-    would repeat records."""
+    """Returns the statements that move the splits ``found``. The other splits keep their positions, because records
+    would be repeated if these splits were moved too."""
     only = f" FOR SPLITS ({', '.join(literal(split) for split in found)})" if len(found) < len(splits) else ""
     return (
         f"PAUSE SOURCE {sql_name(name)}; INJECT SOURCE OFFSETS {sql_name(name)} TO {where}{only}; "
@@ -166,8 +166,8 @@ def _passed(
     states: Mapping[str, SplitState],
     upstream: Upstream,
 ) -> StalledError:
-    """The error for a change data capture source whose position is too old for the server, or is after the end of the
-    server's log."""
+    """Returns the error for a change data capture source whose position is too old for the server, or whose position is
+    after the end of the server's log."""
     split = found[0]
     there = upstream.splits[split].start if status == EXPIRED else upstream.splits[split].end
     what = kind.passed_text if status == EXPIRED else "the server's log ends at"

@@ -43,8 +43,8 @@ def present_statuses(context: Context) -> dict[str, JobStatus]:
 
 
 def jobs_at_rest(context: Context) -> frozenset[str]:
-    """The jobs that the owner reports as being at rest. Such a job has read all records. If its input has new records,
-    the job will be woken very soon."""
+    """The jobs that the owner reports as being at rest. Such a job has read all records. If the job's input has new
+    records, the job will be woken very soon."""
     return frozenset(
         job
         for job, status in present_statuses(context).items()
@@ -56,7 +56,8 @@ def as_taken_over(
     statuses: Iterable[JobStatus], snapshot: Snapshot, at_ms: int, group: str = DEFAULT_GROUP
 ) -> list[JobStatus]:
     """The statuses that a new owner of a group reports for the group's jobs before it has started them. ``statuses``
-    are the last statuses of the previous owner. Statuses that are STOPPED stay valid and are left out."""
+    are the last statuses of the previous owner. The status STOPPED stays valid, so jobs with this status are left
+    out."""
     wanted = desired_jobs(snapshot)
     return [
         replace(status, state=STARTING if status.job in wanted else STOPPED, reason=None, run=None, updated_ms=at_ms)
@@ -66,7 +67,7 @@ def as_taken_over(
 
 
 def shown_statuses(context: Context, snapshot: Snapshot, real: Snapshot | None = None) -> dict[str, JobStatus]:
-    """The status of each job as SHOW statements, the status page and the metrics show it.
+    """Returns the status of each job that SHOW statements, the status page and the metrics show.
 
     A job's status is the status that the owner reported, if this status is still valid. If the owner has reported no
     status for a job, the job's status is STARTING. A job whose group has no owner does not run, and the jobs of an
@@ -109,8 +110,8 @@ def shown_statuses(context: Context, snapshot: Snapshot, real: Snapshot | None =
 
 
 def _without_outdated(context: Context, statuses: Mapping[str, JobStatus], snapshot: Snapshot) -> dict[str, JobStatus]:
-    """The given statuses, but with STALLED for each running or starting job whose owner writes nothing. Such a job may
-    have failed since its last status, and commits nothing if the warehouse cannot be written."""
+    """Returns the given statuses, but with STALLED for each running or starting job whose owner writes nothing. Such a
+    job may have failed since its last status. It commits nothing if nothing can be written to the warehouse."""
     silent = {
         group: silence.reason
         for group, lease in context.metastore.jobs.leases().items()
@@ -133,8 +134,8 @@ def _jobs_of(snapshot: Snapshot, source: SourceRecord) -> tuple[str, ...]:
 def _with_unreported(
     statuses: Mapping[str, JobStatus], snapshot: Snapshot, owned: Collection[str]
 ) -> dict[str, JobStatus]:
-    """The given statuses, and the status STARTING for each job without a status, if the catalog requires the job and
-    the job's group has an owner."""
+    """Returns the given statuses. Adds the status STARTING for each job without a status, if the catalog requires the
+    job and the job's group has an owner."""
     missing = {job: id_ for job, id_ in _wanted(snapshot).items() if job not in statuses}
     started = {job: id_ for job, id_ in missing.items() if group_of(snapshot, id_) in owned}
     return {**statuses, **{job: JobStatus(job=job, object_id=id_, state=STARTING) for job, id_ in started.items()}}
@@ -157,7 +158,7 @@ def run_mark(status: JobStatus | None) -> object:
     """A value, computed from a status, that changes when the job makes progress. Retries of a stalled job do not change
     this value.
 
-    The owner updates the status of a job with a long batch while Spark makes progress.
+    While Spark makes progress in a long batch of a job, the owner updates the job's status.
     """
     if status is None or status.state == STALLED:
         return None
@@ -165,8 +166,8 @@ def run_mark(status: JobStatus | None) -> object:
 
 
 def owner_marks(context: Context, jobs: Collection[str]) -> tuple[dict[str, object], dict[str, object]]:
-    """The marks of progress and the signs of life that a StallTimeout compares: the owner's progress with ``jobs`` (if
-    ``jobs`` is empty: with all jobs), and the heartbeats."""
+    """Returns the values that a StallTimeout compares: marks of the owner's progress with ``jobs`` (with all jobs if
+    ``jobs`` is empty), and the heartbeats."""
     facts = context.metastore.jobs
     statuses = facts.job_statuses()
     marks: dict[str, object] = {job: run_mark(statuses.get(job)) for job in jobs or statuses}

@@ -1,4 +1,4 @@
-"""The state of this process's own writes to the warehouse: whether they fail, since when, and why."""
+"""Records whether this process's own writes to the warehouse fail, since when they fail, and why."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HEARTBEAT, LOOP = "heartbeat", "loop"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreProblem:
-    """The failure of an owner's writes: ``told`` is the last error. ``obstacle`` is the reason for this error, if the
+    """The failure of an owner's writes. ``told`` is the last error. ``obstacle`` is the reason for this error, if the
     reason is known."""
 
     since_ms: int
@@ -60,7 +60,7 @@ class StoreWatch:
         return None if problem is None else problem.obstacle
 
     def failed(self, error: Exception, warehouse: Warehouse) -> None:
-        """Notes a failed write of the heartbeat, the lease or the jobs' statuses."""
+        """Records a failed write of the heartbeat, the lease or the jobs' statuses."""
         told = cause_line(str(error)) or type(error).__name__
         obstacle = obstacle_of(error, warehouse.uri)
         with self._lock:
@@ -84,7 +84,7 @@ class StoreWatch:
             )
 
     def succeeded(self, writer: str, warehouse: Warehouse) -> None:
-        """Notes that a writer, HEARTBEAT or LOOP, has completed its writes."""
+        """Records that a writer (HEARTBEAT or LOOP) has completed its writes."""
         if self._problem is None:
             return
         with self._lock:
@@ -101,10 +101,10 @@ class StoreWatch:
             )
 
     def may_write(self, writer: str, warehouse: Warehouse) -> bool:
-        """False if a write would fail for the known reason.
+        """Returns False if a write would fail for the known reason.
 
-        On a local path, this method writes a small file to find this out, because delta-rs would print the traceback of
-        a panic for each failed write.
+        On a local path, this method writes a small file to find out whether a write would fail, because delta-rs would
+        print the traceback of a panic for each failed write.
         """
         obstacle = self.obstacle
         if obstacle is None or not warehouse.is_local or writer not in self._failing:

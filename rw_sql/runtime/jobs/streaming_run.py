@@ -1,4 +1,4 @@
-"""The streaming query of one run of a job: its batches, its end, its stop.
+"""Manages the streaming query of one run of a job: the batches, the end and the stop of the query.
 
 Each run of a reader, view or sink has one :class:`StreamingRun`. A :class:`StreamingRun` passes through these states:
 created, running (:attr:`StreamingRun.query` is set), being stopped (:meth:`StreamingRun.cancel`), over
@@ -44,7 +44,7 @@ the query is assumed to have no data to read."""
 
 
 class BrokenOffError(Exception):
-    """A batch ended because its query was being stopped, whatever the immediate error was.
+    """Raised if a batch ended because its query was being stopped, whatever the immediate error was.
 
     Spark recognizes an interrupted Python batch by Py4J's wording in the traceback. Spark's regular expression for this
     wording (``StreamExecution.PROXY_ERROR``) overflows the stack on long tracebacks. This exception is therefore short
@@ -86,8 +86,8 @@ class StreamingRun:
         self._active_at = -_ACTIVE_SECONDS
 
     def guarded(self, write: Callable[[T, int], None]) -> Callable[[T, int], None]:
-        """Wraps ``write`` for ``foreachBatch``. The result raises BrokenOffError if a stop of the query interrupts the
-        batch."""
+        """Wraps ``write`` for ``foreachBatch``. The returned function raises BrokenOffError if a stop of the query
+        interrupts the batch."""
 
         def guarded(content: T, batch: int) -> None:
             self.worker = WorkerThread.of_spark()
@@ -199,7 +199,7 @@ class StreamingRun:
         return self._idle.wait(seconds)
 
     def expect_stop(self) -> None:
-        """Marks the query as being stopped: later errors of its batch are not failures."""
+        """Marks the query as being stopped. Later errors of the query's batch do not count as failures."""
         self._is_stopping = True
 
     def end_query(self) -> None:

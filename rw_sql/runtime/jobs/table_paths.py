@@ -1,4 +1,4 @@
-"""Paths of objects' tables, and facts about external Delta tables."""
+"""Determines the paths of objects' tables, and facts about external Delta tables."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def table_path(warehouse: Warehouse, snapshot: Snapshot, object_id: int) -> str:
 
 
 def look_at_table(warehouse: Warehouse, sessions: SparkSessions, name: str) -> TableLook:
-    """Looks up a table by its name in Spark SQL; the result is empty if the table does not exist or is not a Delta
-    table."""
+    """Looks up a table by the table's name in Spark SQL. The result is empty if the table does not exist or is not a
+    Delta table."""
     from pyspark.errors import PySparkException
 
     try:
@@ -68,8 +68,8 @@ def why_unreadable(warehouse: Warehouse, path: str, known: str) -> str:
 
     ``known`` is the Delta id of the table that Spark finds at ``path``. Jobs, FLUSH and SHOW JOBS read the table's log
     through the file system of its URI, and open the table with delta-rs. The file system and delta-rs take their keys
-    from the environment, but Spark takes its keys from its own settings. Therefore, the table that jobs and these
-    statements find may even differ from the table that Spark finds.
+    from the environment, but Spark takes its keys from its own settings. Therefore, jobs and these statements may even
+    find another table than Spark.
     """
     try:
         if latest_version(warehouse, path) < 0:
@@ -84,9 +84,9 @@ def require_table(warehouse: Warehouse, record: ObjectRecord | None) -> None:
     """Raises TableNotFoundError if ``record`` is a table of the user that this process does not find. Raises OSError if
     the table's store does not respond.
 
-    Such a table exists when a view or sink is created. Later, another program may delete the table, or a process with
-    another environment may look for the table in another store. A missing table must not be treated as a table without
-    rows. The table of any other object may not exist yet.
+    Such a table exists at the time when a view or sink is created. Later, another program may delete the table, or a
+    process with another environment may look for the table in another store. A missing table must not be treated as a
+    table without rows. The table of any other object may not exist yet.
     """
     if isinstance(record, DeltaTableRecord) and latest_version(warehouse, record.path) < 0:
         raise TableNotFoundError(f"there is no Delta table at {record.path}")
@@ -140,7 +140,8 @@ def with_remedy(
     """Adds a remedy to the failure of the view or sink ``name`` if a change to an input caused the failure.
 
     Such a change to an external table is an update or a delete, which a reader of appended rows cannot follow, or it is
-    a VACUUM. Any input may have been replaced by another table, such as the log of a source by an empty log.
+    a VACUUM. Another possible change is that an input was replaced by another table, for example the log of a source by
+    an empty log.
 
     ``again`` are the statements that re-create the view or sink. ``rebuild`` are the statements that re-create the view
     or sink from the existing rows.
@@ -173,10 +174,10 @@ def with_remedy(
 
 
 def _vacuumed(context: Context, tables: Iterable[DeltaTableRecord], reason: str) -> tuple[str, int] | None:
-    """For a failure that reports a missing file, the name that statements use for the external table, and the version
-    that added the file; None for any other failure.
+    """If a failure reports a missing file of an external table, returns the name that statements use for the table, and
+    the version that added the file. Returns None for any other failure.
 
-    If the commit of that version was cleaned up too, the oldest existing version is returned.
+    If the commit of that version was cleaned up too, returns the oldest existing version instead.
     """
     files = {unquote(name) for name in _GONE.findall(reason)}
     for table in tables if files else ():

@@ -1,5 +1,5 @@
-"""Requests to wake jobs. The requests come from statements that wait for the jobs, from the upstream's watcher, and
-from commits of the jobs' inputs."""
+"""Collects requests to wake jobs. The requests come from statements that wait for the jobs, from the upstream's
+watcher, and from commits of the jobs' inputs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Wakes:
-    """The jobs that should be woken. Thread-safe.
+    """Stores the jobs that should be woken. Thread-safe.
 
-    ``on_request`` is called after each request. The owner's loop sets this function. Jobs that are not at rest are not
-    affected.
+    ``on_request`` is called after each request. The owner's loop sets this function. A request has no effect on a job
+    that is not at rest.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Wakes:
             self._tell()
 
     def take(self) -> set[str]:
-        """The jobs for which a wake-up was requested since the last call."""
+        """Returns the jobs for which a wake-up was requested since the last call."""
         with self._lock:
             taken, self._asked = self._asked, set()
         return taken

@@ -1,4 +1,4 @@
-"""The write rate of the jobs, computed from the latest commits of their tables, which any process can read."""
+"""Computes the write rate of the jobs from the latest commits of their tables. Any process can read these commits."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _MOST_COMMITS = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """The time of a job's last batch, and the rows per second that the job added, replaced or removed during the last
-    minute."""
+    """The time of a job's last batch, and the number of rows per second that the job has added, replaced or removed
+    during the last minute."""
 
     last_ms: int | None = None
     rows_per_second: float = 0.0

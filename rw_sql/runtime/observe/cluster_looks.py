@@ -1,4 +1,4 @@
-"""Requests the ends of the upstreams of many sources: one request serves all sources of a cluster."""
+"""Requests the ends of the upstreams of many sources. One request serves all sources of a cluster."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def by_cluster(
     context: Context, snapshot: Snapshot, sources: Iterable[SourceRecord]
 ) -> tuple[list[list[Looked]], list[Looked]]:
-    """The sources that share a cluster, and the sources that need a separate request each. A source with a secret that
-    cannot be read is in neither group. The status of the source's job shows the reason."""
+    """Returns the sources that share a cluster, and the sources for which a separate request is needed. A source with a
+    secret that cannot be read is in neither group. The status of the source's job shows the reason."""
     apart: list[Looked] = []
     together: dict[Hashable, list[Looked]] = {}
     for source in sources:
@@ -41,7 +41,7 @@ def by_cluster(
 
 
 def look_at_cluster(group: Sequence[Looked], seconds: float = RESOLVE_TIMEOUT_SECONDS) -> dict[int, Upstream]:
-    """The ends of the sources of one cluster, by source id, with 0 as the start of each split.
+    """Returns the ends of the sources of one cluster, by source id. In the result, each split starts at 0.
 
     A source with a split whose end cannot be read is left out. Raises OSError if the cluster does not respond to a
     request within ``seconds``.

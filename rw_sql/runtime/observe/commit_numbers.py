@@ -1,7 +1,8 @@
-"""The numbers of rows in the commits of Delta tables. The numbers are kept in memory, because a commit never changes.
+"""Reads the numbers of rows in the commits of Delta tables. The module keeps the numbers in memory, because a commit
+never changes.
 
-Each scrape and each look at the status page needs the numbers of all commits that a reader has not read. Without this
-cache, each scrape and each look would read these commits again.
+Each scrape and each look at the status page needs the numbers of all commits that a reader has not read. Without the
+cache of this module, each scrape and each look would read these commits again.
 """
 
 from __future__ import annotations
@@ -52,11 +53,12 @@ class CommitNumbers:
     """The numbers of one commit.
 
     ``at_ms`` is the time of the commit. ``run`` and ``batch`` are the numbers of the run and batch that made the commit
-    (``batch`` is -1 for a fence or a RESTORE); None if no job made the commit. ``added`` are the rows in new files,
-    ``written`` the rows that the commit adds, replaces or removes; None if the commit does not show this number.
-    ``by_table`` are the rows by upstream table (change data capture only). ``adds`` is true if the commit adds any
-    data, and ``takes`` is true if it removes any data. ``committed`` and ``errors`` are the numbers of rows and of
-    undecodable records of a job's batch; 0 in other commits.
+    (``batch`` is -1 for a fence or a RESTORE); None if no job made the commit. ``added`` is the number of rows in new
+    files, and ``written`` is the number of rows that the commit adds, replaces or removes. Each of these numbers is
+    None if the commit does not show it. ``by_table`` contains the numbers of rows by upstream table (change data
+    capture only). ``adds`` is true if the commit adds any data, and ``takes`` is true if the commit removes any data.
+    ``committed`` and ``errors`` are the numbers of rows and of undecodable records of a job's batch; 0 in other
+    commits.
     """
 
     at_ms: int | None
@@ -113,7 +115,7 @@ class CommitNumbers:
 
 
 class CommitCache:
-    """The numbers of the commits that were read last, of all tables. Thread-safe."""
+    """Stores the numbers of the most recently read commits of all tables. Thread-safe."""
 
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
@@ -153,8 +155,8 @@ class CommitCache:
             return found
 
     def read(self, table: str, id_: str, version: int) -> CommitNumbers:
-        """Like :meth:`known`, but reads a commit that is not in memory. Raises FileNotFoundError if its file was
-        cleaned up."""
+        """Does the same as :meth:`known`, but reads the commit if its numbers are not in memory. Raises
+        FileNotFoundError if the commit's file was cleaned up."""
         found = self.known(table, id_, version)
         if found is None:
             found = CommitNumbers.of(read_actions(self._warehouse, table, version))
@@ -183,11 +185,11 @@ def commit_cache(context: Context) -> CommitCache:
 
 
 class LogReading:
-    """Reads tables' logs for one measurement: the newest version and the id of each table once, and commits within a
-    time limit.
+    """Reads the logs of tables for one measurement. Reads the newest version and the id of each table once, and reads
+    commits within a time limit.
 
-    ``seconds`` limits the time for reading commits that are not in the cache. A measurement that is out of time leaves
-    numbers unknown. The next measurement continues where this measurement ended.
+    ``seconds`` limits the time for reading commits that are not in the cache. If the time is over, some numbers remain
+    unknown. The next measurement continues where this measurement ended.
     """
 
     def __init__(self, context: Context, seconds: float) -> None:
@@ -224,8 +226,8 @@ class LogReading:
         return self._ids[table]
 
     def read(self, table: str, version: int) -> CommitNumbers:
-        """The numbers of a commit. If the cache does not contain them, reads the commit's file, even if the time limit
-        is reached. Raises FileNotFoundError if the file was cleaned up."""
+        """The numbers of a commit. If the cache does not contain these numbers, reads the commit's file, even if the
+        time limit is reached. Raises FileNotFoundError if the file was cleaned up."""
         key = self.key_of(table)
         known = self.cache.known(*key, version)
         if known is not None:
@@ -257,6 +259,6 @@ class LogReading:
         return self.cache.known(*self.key_of(table), version) is not None
 
     def key_of(self, table: str) -> tuple[str, str]:
-        """The values that identify a table in the cache: its path and, if the table is outside the warehouse, its Delta
-        id."""
+        """Returns the values that identify a table in the cache. These are the table's path and, if the table is
+        outside the warehouse, the table's Delta id."""
         return table, "" if self.cache.is_own(table) else self.id_of(table)

@@ -1,4 +1,5 @@
-"""FLUSH: waits until all records that existed at the call are in the logs, and in the running views and sinks."""
+"""Implements FLUSH, which waits until all records that existed at the call are in the logs, and in the running views
+and sinks."""
 
 from __future__ import annotations
 
@@ -94,9 +95,9 @@ def flush(
 
 
 def _of_what_came(reader: MaterializedViewRecord | SinkRecord, answer: ResultRow, behind: dict[int, str]) -> ResultRow:
-    """A result row that also names the stalled objects whose rows are missing in the view or sink.
+    """Returns a result row that also names the stalled objects whose rows are missing in the view or sink.
 
-    ``behind`` are the incomplete objects, each with the name of the object whose job is the cause.
+    ``behind`` contains the incomplete objects. Each of them comes with the name of the object whose job is the cause.
     """
     to_blame = ", ".join(dict.fromkeys(behind[id_] for id_ in reader.inputs if id_ in behind))
     if answer.detail.startswith(_STALLED):
@@ -109,14 +110,14 @@ def _of_what_came(reader: MaterializedViewRecord | SinkRecord, answer: ResultRow
 
 
 class _Waiting(Protocol):
-    """One condition that FLUSH waits for."""
+    """One condition for which FLUSH waits."""
 
     def is_over(self) -> bool:
         """True if FLUSH need not wait for this condition any more."""
         ...
 
     def marks(self) -> dict[str, object]:
-        """Values that change with progress."""
+        """Values that change when the work makes progress."""
         ...
 
     def left(self) -> str:
@@ -167,8 +168,8 @@ def _behind(number: int | None, what: str) -> str:
 
 
 def _looks_at_clusters(context: Context, snapshot: Snapshot, sources: list[SourceRecord]) -> dict[int, Upstream]:
-    """The ends of the sources that share a cluster, by source id. Each cluster gets two requests. Without this
-    function, each cluster would get several requests for each of its sources."""
+    """Returns the ends of the sources that share a cluster, by source id. This function sends two requests to each
+    cluster. Without this function, each cluster would get several requests for each of its sources."""
     found: dict[int, Upstream] = {}
     for group in by_cluster(context, snapshot, sources)[0]:
         try:
@@ -179,8 +180,8 @@ def _looks_at_clusters(context: Context, snapshot: Snapshot, sources: list[Sourc
 
 
 def _complete(context: Context, source_id: int, upstream: Upstream | None) -> ResultRow | None:
-    """The result row for a source that has already read up to the ends in ``upstream``; None if its upstream must be
-    requested separately."""
+    """Returns the result row for a source that has already read up to the ends in ``upstream``; None if a separate
+    request to the source's upstream is needed."""
     snapshot = context.metastore.snapshot()
     source = snapshot.get(source_id)
     if upstream is None or upstream.missing or not isinstance(source, SourceRecord):
@@ -229,7 +230,7 @@ def _flush_source(
 @dataclass(slots=True, kw_only=True)
 class _SourceHighWater:
     """The condition that every reader of a source has read up to the ends in ``upstream``. ``upstream`` contains the
-    ends at the time when FLUSH began. The readers are the readers in the current catalog.
+    ends at the time when FLUSH began. At each check, the readers are those of the current catalog.
 
     ``notice`` is the reason why FLUSH no longer waits for the source.
     """
@@ -371,9 +372,9 @@ def _flush_reader(
 
 @dataclass(slots=True, kw_only=True)
 class _Reading:
-    """The condition that a view or sink has read its inputs up to the versions that they had when FLUSH began to wait
-    for it. Each check uses the current catalog, because another session may pause, drop or replace the object in the
-    meantime.
+    """The condition that a view or sink has read its inputs up to certain versions. These are the versions that the
+    inputs had when FLUSH began to wait for the view or sink. Each check uses the current catalog, because another
+    session may pause, drop or replace the view or sink in the meantime.
 
     ``notice`` is the reason why FLUSH no longer waits for the object.
     """

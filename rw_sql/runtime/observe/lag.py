@@ -65,8 +65,8 @@ _APART = "lag-tables"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """How far a job is behind. ``records`` is the number of unread records or rows, ``since_ms`` the arrival time of
-    the oldest of them. An unknown value is None. The time may be known even if the number is unknown."""
+    """How far a job is behind. ``records`` is the number of unread records or rows, and ``since_ms`` is the arrival
+    time of the oldest unread record. An unknown value is None. The time may be known even if the number is unknown."""
 
     records: int | None = None
     since_ms: int | None = None
@@ -83,8 +83,9 @@ class Lag:
 
 
 def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
-    """For each job, the number of records or rows that the job has not read: the records of a source's upstream, or the
-    rows of the inputs of a view or sink. None if the number cannot be determined quickly."""
+    """Returns, for each job, the number of records or rows that the job has not read. For a source, these are records
+    of the upstream. For a view or sink, these are rows of the inputs. The number is None if it cannot be determined
+    quickly."""
     found = measure_lag(context, snapshot, with_times=False, table_seconds=ONCE_SECONDS)
     return {job: lag.records for job, lag in found.items()}
 
@@ -99,10 +100,10 @@ def measure_lag(
 ) -> dict[str, Lag]:
     """Measures how far each job is behind.
 
-    All upstreams together have ``seconds`` to report their ends. If ``with_times`` is set, the upstreams then have
-    another ``seconds`` to report the age of unread records. Commits of tables are read for at most ``table_seconds``
-    (None: ``seconds``). Even after this time, at least one commit is read for each input with commits that were not
-    read earlier. If a job reads a user's own table, measuring its lag may take at most ``table_seconds``, because the
+    All upstreams together have ``seconds`` to report their ends. If ``with_times`` is set, the upstreams then have the
+    same time again to report the age of unread records. Commits of tables are read for at most ``table_seconds`` (None:
+    ``seconds``). Even after this time, at least one commit is read for each input with commits that were not read
+    earlier. If a job reads a user's own table, measuring its lag may take at most ``table_seconds``, because the
     table's store may not respond. After this time, the lag of the job is unknown.
     """
     table_seconds = seconds if table_seconds is None else table_seconds
@@ -141,7 +142,7 @@ def measure_lag(
 class _TableReader:
     """A job that reads the tables of the objects ``ids``; ``record`` is the view or sink of the job in ``snapshot``.
 
-    ``fragments`` are the fragments of the sources that a view reads from upstream itself.
+    ``fragments`` are the fragments of the sources that a view reads directly from upstream.
     """
 
     job: str
@@ -158,7 +159,7 @@ class _TableReader:
         return frozenset(record.path for record in records if isinstance(record, DeltaTableRecord))
 
     def lag(self, context: Context, reading: LogReading) -> Lag:
-        """How far the job is behind these tables."""
+        """Returns how far the job is behind these tables."""
         try:
             return _behind_tables(reading, context, self.snapshot, self.record, self.checkpoint, self.ids)
         except (OSError, DeltaError):
@@ -202,7 +203,8 @@ def _table_readers(context: Context, snapshot: Snapshot) -> Iterator[_TableReade
 
 
 def _lags_of_users_tables(context: Context, readers: Iterable[_TableReader], seconds: float) -> dict[str, Lag]:
-    """The lags of readers of a user's own tables, by job. Includes only lags that are known after ``seconds``.
+    """The lags of the jobs that read a user's own tables, by job. The result includes only lags that are known after
+    ``seconds``.
 
     The store of such a table may not respond for a long time. Jobs that read the same tables of the user are measured
     together, so that a store that does not respond gets only one request.
@@ -221,8 +223,8 @@ def _lags_of_users_tables(context: Context, readers: Iterable[_TableReader], sec
 
 
 def _sum(parts: list[Lag]) -> Lag:
-    """The total lag of several inputs. The total number is known only if the number of each input is known. The age is
-    the age of the oldest unread record among the inputs with a known age."""
+    """The total lag of several inputs. The total number is known only if the number of each input is known. The total
+    age is the highest known age of the inputs."""
     known = [part.records for part in parts if part.records is not None]
     ages = [part.since_ms for part in parts if part.records != 0 and part.since_ms is not None]
     return Lag(records=sum(known) if len(known) == len(parts) else None, since_ms=min(ages, default=None))
@@ -235,8 +237,8 @@ def rows_behind(
     checkpoint: str,
     inputs: tuple[int, ...] | None = None,
 ) -> int | None:
-    """The number of rows of ``inputs`` (None: of all its inputs) that a view or sink has not read; None if this number
-    cannot be found quickly."""
+    """The number of rows that a view or sink has not read; None if this number cannot be found quickly. If ``inputs``
+    is given, only rows of these inputs count."""
     ids = reader.inputs if inputs is None else inputs
     measured = _TableReader(job="", snapshot=snapshot, record=reader, checkpoint=checkpoint, ids=ids)
     if measured.users_tables:
@@ -346,9 +348,9 @@ def _rows_after(
     time of the first such commit with rows. Uses at most half of the measurement's remaining time, but reads at least
     one commit.
 
-    With ``upstream``, only the rows of this upstream table count. With ``is_feed``, replaced and removed rows count
-    too. The number is None if a commit does not show it, if there are too many versions, or if the measurement is out
-    of time.
+    If ``upstream`` is given, only the rows of this upstream table count. If ``is_feed`` is true, replaced and removed
+    rows count too. The number is None if a commit does not contain its number of rows, if there are too many versions,
+    or if the measurement is out of time.
     """
     newest = reading.newest(table)
     if newest < 0:

@@ -104,8 +104,8 @@ class _Committed:
     """The rows that a job has added, replaced or removed in its table up to a version.
 
     Counting begins at the start of the run that is the job's last run at the time of the first measurement. Until this
-    first count is finished, ``is_counted`` is false and the numbers must not be used. ``counting`` is held by the
-    thread that counts.
+    first count is finished, ``is_counted`` is false and the numbers must not be used. ``counting`` is a lock that the
+    counting thread holds.
     """
 
     version: int = -1
@@ -162,7 +162,8 @@ class Metrics:
         return found
 
     def _read(self, seconds: float | None) -> tuple[tuple[Sample, ...], list[Exception]]:
-        """The samples and the errors of stores. ``seconds`` is the time limit for counting rows; None: no limit."""
+        """The samples and the errors of stores. ``seconds`` is the time limit for counting rows, or None for no
+        limit."""
         found: list[Sample] = []
         problems: list[Exception] = []
         is_complete = True
@@ -171,7 +172,7 @@ class Metrics:
         except _OF_STORE as error:
             problems.append(error)
         else:
-            # Counting runs beside the measurement of the lags, which waits for upstreams.
+            # Counting runs in parallel with the measurement of the lags, because the measurement waits for upstreams.
             counting = None if seconds is None else self._count_in_background(snapshot)
             for part in (self._of_operations, self._of_jobs, self._of_sinks, self._of_owner):
                 try:
@@ -330,7 +331,7 @@ class Metrics:
 
     def _count_in_background(self, snapshot: Snapshot) -> Future[None]:
         """Starts to count the rows on another thread. If the thread of an earlier scrape is still counting, or has
-        failed after that scrape, returns the future of that thread instead."""
+        failed since that scrape ended, returns the future of that thread instead."""
         with self._lock:
             pending = self._pending
             if pending is None or (pending.done() and pending.exception() is None):

@@ -1,4 +1,4 @@
-"""The server of ``--metrics``. The server provides only metrics, and a scraper needs no token."""
+"""The HTTP server for the option ``--metrics``. The server provides only metrics, and a scraper needs no token."""
 
 from __future__ import annotations
 

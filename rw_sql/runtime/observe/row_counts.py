@@ -1,8 +1,9 @@
-"""The numbers of rows of the commits that readers of tables have not read, in a compact form.
+"""Stores, in a compact form, the numbers of rows of the commits that readers of tables have not read.
 
-To measure a reader that is far behind, each measurement needs these numbers for thousands of commits. The cache of
-commits stores all numbers of a commit, which takes twenty times the memory. The cache may therefore be too small for
-all unread commits. In that case, the cache drops each commit before the next measurement needs the commit again.
+For a reader that is far behind, each measurement needs these numbers for thousands of commits. The cache of commits
+(``commit_numbers``) stores all numbers of a commit, which takes twenty times the memory. The cache may therefore be too
+small for all unread commits. In that case, the cache drops each commit before the next measurement needs the commit
+again.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ whether it reads the change feed."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRows:
-    """The rows that a reader gets from a commit, and the commit's time. ``rows`` is None if the commit does not show
-    the number of its rows."""
+    """The number of rows that a reader gets from a commit, and the commit's time. ``rows`` is None if the commit does
+    not show this number."""
 
     rows: int | None
     at_ms: int | None
@@ -66,8 +67,8 @@ class RowSum:
 class _Counted:
     """The numbers of consecutive commits, beginning with version ``first``.
 
-    ``lowest`` is the lowest version that a measurement has needed since the time ``since``, and ``lowest_before`` the
-    lowest version that was needed in the period before ``since``.
+    ``lowest`` is the lowest version that a measurement has needed since the time ``since``. ``lowest_before`` is the
+    lowest version that a measurement needed in the period before ``since``.
     """
 
     first: int
@@ -155,7 +156,7 @@ class RowCounts:
         """The sum over the commits from version ``begin`` on, up to ``newest`` or to the first commit whose
         numbers are not known.
 
-        A measurement calls this first, and needs the numbers of all these commits.
+        A measurement calls this method first. The measurement needs the numbers of all these commits.
         """
         with self._lock:
             counted = self._counted.get(kind)

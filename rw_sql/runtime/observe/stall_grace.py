@@ -1,4 +1,4 @@
-"""The time for which FLUSH and WAIT wait for a stalled job before they skip the job."""
+"""Determines how long FLUSH and WAIT wait for a stalled job before they skip the job."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ class StallGrace:
     def is_over(self, status: JobStatus, at_ms: int) -> bool:
         """True if the statement skips the job with this status.
 
-        The statement skips a job that stalled a few seconds ago and whose retries have failed, and a stalled job for
-        which no retry is due soon. A job that waits until its input is created is not stalled.
+        The statement skips two kinds of stalled jobs: a job that stalled at least a few seconds ago and whose retries
+        have failed, and a job for which no retry is due soon. A job that waits until its input is created is not
+        stalled.
         """
         if status.state != "STALLED":
             if at_ms - status.updated_ms >= _SOUND_MS:

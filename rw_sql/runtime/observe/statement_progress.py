@@ -1,5 +1,5 @@
-"""The jobs that a running statement waits for, with their phases and row counts, for status lines, notices and
-errors."""
+"""Describes the jobs for which a running statement waits, with their phases and row counts. Status lines, notices and
+errors show these descriptions."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _SETTLED = frozenset({"RUNNING", "PAUSED", "IDLE", "STOPPED"})
 
 @dataclass(slots=True)
 class Waiting:
-    """The jobs that the running statement of a session waits for.
+    """The jobs for which the running statement of a session waits.
 
     The statement's thread updates this object at almost no cost. A status line reads this object from another thread.
-    ``jobs`` are the ids of those jobs (None: all). ``left`` computes the remaining work.
+    ``jobs`` are the ids of those jobs, or None for all jobs. ``left`` computes the remaining work.
     """
 
     what: str = ""
@@ -45,7 +45,7 @@ class Waiting:
 
     def begin(self, what: str, jobs: Collection[str] | None = (), left: Callable[[], str] | None = None) -> None:
         """Records the condition for which the statement waits from now on. ``what`` describes the condition, ``jobs``
-        are the ids of the jobs (None: all), and ``left`` computes the remaining work."""
+        are the ids of the jobs, or None for all jobs. ``left`` is a function that computes the remaining work."""
         self.what = what
         self.jobs = None if jobs is None else frozenset(jobs)
         self.left = left
@@ -57,8 +57,8 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPhase:
-    """The phase of one job: the name of its object, its current activity and, if known, the number of finished rows (or
-    offsets) and the number of all rows (or offsets)."""
+    """The phase of one job. The fields are the name of the job's object, the job's current activity and, if known, the
+    number of finished rows (or offsets) and the number of all rows (or offsets)."""
 
     job: str
     name: str
@@ -72,7 +72,8 @@ class JobPhase:
 
 
 def job_phases(context: Context, jobs: Collection[str] | None) -> tuple[JobPhase, ...]:
-    """The phases of ``jobs`` (None: of the jobs that are being created, are stalled or are starting)."""
+    """Returns the phases of ``jobs``. If ``jobs`` is None, returns the phases of the jobs that are being created, are
+    stalled or are starting."""
     snapshot = context.metastore.snapshot()
     statuses = present_statuses(context)
     making = unfinished_backfills(context.metastore, snapshot)
@@ -84,7 +85,7 @@ def job_phases(context: Context, jobs: Collection[str] | None) -> tuple[JobPhase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementProgress:
-    """The activity of a running statement, and the phases of the jobs that it waits for."""
+    """The activity of a running statement, and the phases of the jobs for which the statement waits."""
 
     what: str
     jobs: tuple[JobPhase, ...] = ()
@@ -122,10 +123,10 @@ def _phase(snapshot: Snapshot, job: str, status: JobStatus | None, making: Backf
 
 
 def what_goes_on(context: Context, jobs: Collection[str] | None) -> str | None:
-    """The text for a wait that has timed out. The text states that the jobs (None: all) continue, and names the phase
-    of each job. If the jobs make no progress, the text states the reason for this and no phases.
+    """The text for a wait that has timed out. The text states that the jobs continue (all jobs if ``jobs`` is None),
+    and names the phase of each job. If the jobs make no progress, the text states the reason instead of the phases.
 
-    None if no process runs the jobs.
+    The result is None if no process runs the jobs.
     """
     groups = groups_of_jobs(jobs or (), context.metastore.snapshot())
     leases = [lease for group, lease in context.metastore.jobs.leases().items() if not groups or group in groups]

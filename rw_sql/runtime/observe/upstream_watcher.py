@@ -1,5 +1,5 @@
 """Checks whether the upstreams of sources at rest have new records. One request serves all sources of a cluster.
-Running readers would need a query for each source."""
+Without the watcher, each source would need a running reader with a query."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ the job is not started because of such a change."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """A source at rest: its id, and its positions."""
+    """A source at rest, with its id and its positions."""
 
     source_id: int
     states: Mapping[str, SplitState]
@@ -71,8 +71,9 @@ class Finding:
     """The result of one check. ``behind`` maps each job to its number of unread records. ``changed`` contains the
     sources whose splits may have changed. ``problems`` maps each job to the reason why its upstream cannot be watched.
 
-    ``answered`` are the jobs whose upstream responded, so that earlier problems are over. ``unknown`` are the jobs with
-    a split whose end could not be read in several checks. A start of such a job shows the reason.
+    ``answered`` are the jobs whose upstream has responded, so that earlier problems of these jobs are over. ``unknown``
+    are the jobs with a split whose end could not be read in several checks. If such a job is started, the start shows
+    the reason.
     """
 
     behind: Mapping[str, int] = field(default_factory=dict)
@@ -115,7 +116,7 @@ class _Group:
     due: threading.Event = field(default_factory=threading.Event)
 
     def note_ends(self, checked: Mapping[str, Collection[str]], most: int = _UNKNOWN_CHECKS) -> tuple[str, ...]:
-        """Counts, for each job, the checks in a row that did not return the ends of all its splits.
+        """Counts, for each job, the successive checks that did not return the ends of all splits of the job.
 
         ``checked`` maps each checked job to its splits without an end. Returns the jobs with ``most`` or more such
         checks.
@@ -133,7 +134,8 @@ class _Group:
         )
 
     def interval(self, options: Mapping[str, str]) -> float:
-        """The interval between checks of one source: the interval at which its reader would find new records."""
+        """The interval between checks of one source. This is the interval at which the source's reader would find new
+        records."""
         if not isinstance(self.kind, RangedConnector):
             return max(LEAST_SECONDS, _ONE_BY_ONE_SECONDS)
         if self.kind.poll_seconds is not None:
@@ -142,7 +144,7 @@ class _Group:
 
     def note_check(self, job: str, options: Mapping[str, str], spent: float, took: float) -> None:
         """Plans the next check of one source. The previous check took ``spent`` seconds of CPU time, and ``took``
-        seconds in all.
+        seconds in total.
 
         A failed check may have waited for its timeout, during which the thread checks no other source. The next check
         of this source therefore follows after a multiple of this time.
@@ -156,9 +158,9 @@ class _Group:
 
 
 class UpstreamWatcher:
-    """Watches the upstreams of sources at rest, on a thread per cluster. Thread-safe.
+    """Watches the upstreams of sources at rest, with one thread per cluster. Thread-safe.
 
-    ``report`` is called on these threads after each check that found something.
+    ``report`` is called on these threads after each check that has found a change.
     """
 
     def __init__(self, report: Report) -> None:
@@ -210,7 +212,7 @@ class UpstreamWatcher:
             group.due.set()
 
     def stop(self) -> None:
-        """Makes all threads end soon. Nothing is reported afterwards, except by a check in progress."""
+        """Makes all threads end soon. Afterwards, only a check in progress may still report a change."""
         with self._lock:
             self._is_over = True
             groups = list(self._groups.values())

@@ -50,16 +50,17 @@ def wait_until_made(
     *,
     gives_up: bool = False,
 ) -> tuple[ResultRow, ...]:
-    """Waits until the views and tables with the jobs ``jobs`` (None: all) are complete.
+    """Waits until the views and tables with the jobs ``jobs`` are complete. If ``jobs`` is None, waits for all views
+    and tables.
 
-    Returns the incomplete objects, with reasons.
+    Returns the incomplete objects, each with the reason.
 
     A rebuild is complete when queries read the new table. Does not wait for a view whose job is stalled, or whose job
-    no process runs. Gives up after ``seconds`` without any progress.
+    no process runs. Stops waiting after ``seconds`` without any progress.
 
-    ``tell`` is a function that is called with the progress of each view. With ``gives_up``, a timeout raises SqlError
-    NOT_APPLIED_YET instead of being reported in the result. The function then also waits for a job that has just
-    stalled, as FLUSH does, and for half a minute for another owner of the jobs.
+    ``tell`` is a function that is called with the progress of each view. If ``gives_up`` is true, a timeout raises
+    SqlError NOT_APPLIED_YET instead of being reported in the result. In this case, the function also waits for a job
+    that has just stalled, as FLUSH does. It also waits for up to half a minute until the jobs have another owner.
     """
     changed = threading.Event()
     limit = StallTimeout(seconds)
@@ -176,7 +177,7 @@ class _Stalls:
     """The statuses of the jobs in one check, and the epochs that their owners had applied before these statuses were
     read.
 
-    A status that was reported before a statement was applied says nothing about the job after the statement.
+    A status that was reported before a statement was applied does not describe the job after the statement.
     """
 
     context: Context
@@ -206,7 +207,7 @@ class _Stalls:
         """The reason why a view's job is stalled, if the stall makes the statement skip the job; empty if the statement
         waits for the job.
 
-        ``ids`` are other objects that the job depends on.
+        ``ids`` are the ids of other objects on which the job depends.
         """
         status = self.statuses.get(job)
         if status is None or not self._is_applied(job, view_id, *ids):
@@ -215,8 +216,8 @@ class _Stalls:
         return f"{STALLED}: {status.reason}" if is_over else ""
 
     def is_unowned(self, group: str, owned: Collection[str]) -> bool:
-        """True if no process runs the jobs of a group. A statement that waits for stalled jobs also waits for the next
-        owner of a group that had an owner until now."""
+        """True if no process runs the jobs of a group. If a group has just lost its owner, a statement that waits for
+        stalled jobs also waits for the next owner of the group."""
         if group in owned:
             return False
         lease = self.leases.get(group)
@@ -241,8 +242,8 @@ def _of_group(snapshot: Snapshot, group: Sequence[RebuildRecord], why: str) -> l
 
 
 def refreshes_without_end(before: Snapshot, after: Snapshot, jobs: Collection[str] | None) -> tuple[ResultRow, ...]:
-    """The failures of refreshes that were in progress at ``before`` and have failed by ``after``, for the tables with
-    the jobs ``jobs`` (None: all)."""
+    """Returns the failures of refreshes that were in progress in ``before`` and have failed in ``after``. If ``jobs``
+    is given, only the tables with these jobs are considered."""
     told = []
     for record in before.all("refresh"):
         if jobs is not None and view_job(record.table_id) not in jobs:

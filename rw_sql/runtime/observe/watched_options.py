@@ -1,5 +1,5 @@
-"""The options with which the upstreams of sources at rest are watched. Some of these options contain secrets, whose
-values may change outside of rw_sql: in a file or a vault."""
+"""Keeps the options with which the upstreams of sources at rest are watched. Some of these options contain secrets,
+whose values may change outside of rw_sql: in a file or a vault."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class WatchedOptions:
     """The values of secrets with which sources at rest are watched, by job.
 
     A running reader fails if its password is no longer accepted, and its next start reads the new password. A source at
-    rest has no reader: if its upstream does not respond, :meth:`check` compares the stored values of the secrets with
-    their present values. ``changed`` is called on another thread with the jobs whose values have changed. Thread-safe,
-    except for :meth:`check`.
+    rest has no reader. Therefore, if the upstream of the source does not respond, :meth:`check` compares the stored
+    values of the secrets with their present values. ``changed`` is called on another thread with the jobs whose values
+    have changed. Thread-safe, except for :meth:`check`.
     """
 
     def __init__(self, context: Context, changed: Callable[[Collection[str]], None]) -> None:

@@ -1,9 +1,10 @@
 """Plans and completes batches in a query's checkpoint, in place of Spark.
 
-The query has no state and reads one Delta table. Spark's query and this module write the same files, so that each of
-the two can continue where the other one ended. The file ``offsets/N`` is written before batch ``N`` writes anything,
-and the file ``commits/N`` is written after batch ``N``. Both files are copies of the files of the previous batch, so
-that they have the form in which Spark wrote those files. Only the time of the batch and the version at its end differ.
+The query has no state and reads one Delta table. Spark's query and this module write the same files, so that Spark's
+query can continue where this module has ended, and vice versa. The file ``offsets/N`` is written before batch ``N``
+writes anything, and the file ``commits/N`` is written after batch ``N``. Both files are copies of the files of the
+previous batch, so that they have the form in which Spark wrote those files. Only the time of the batch and the version
+at its end differ.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _KEPT = 100
 class CheckpointBatches:
     """The batches of one query. Not thread-safe. Spark's query must not run at the same time.
 
-    ``done`` is the last completed batch. ``begin`` is the first version that this batch has not read. ``planned`` is
-    the end of the versions (exclusive) of the batch ``done + 1``, if that batch was planned and not completed.
+    ``done`` is the last completed batch. ``begin`` is the first version that this batch has not read. If the batch
+    ``done + 1`` was planned but not completed, ``planned`` is the version after the batch's last version.
     """
 
     warehouse: Warehouse
@@ -43,8 +44,8 @@ class CheckpointBatches:
     def of(warehouse: Warehouse, checkpoint: str, table: str) -> CheckpointBatches | None:
         """The batches of a checkpoint whose query reads the Delta table with the id ``table``.
 
-        Returns None if only Spark can continue: no batch is complete, or the query has read a version in part or from a
-        snapshot, or has other inputs.
+        Returns None if only Spark can continue. This is the case if no batch is complete, if the query has read a
+        version in part or from a snapshot, or if the query has other inputs.
         """
         offsets, commits = (batches_in(warehouse, f"{checkpoint}/{folder}") for folder in ("offsets", "commits"))
         if not commits or commits[-1] not in offsets or offsets[-1] - commits[-1] > 1:
@@ -67,7 +68,8 @@ class CheckpointBatches:
         )
 
     def plan(self, end: int) -> int:
-        """Plans the next batch, which reads the versions from ``begin`` to ``end`` (exclusive); returns its number.
+        """Plans the next batch, which reads the versions from ``begin`` to ``end`` (exclusive). Returns the number of
+        the batch.
 
         Raises FileExistsError if another process has planned this batch.
         """
@@ -93,15 +95,16 @@ class CheckpointBatches:
 
 
 def end_of_batch(warehouse: Warehouse, checkpoint: str, number: int) -> int | None:
-    """The first version that a planned batch does not read; None if the batch does not end with a whole version, or
-    reads several inputs."""
+    """Returns the first version after a planned batch. Returns None if the batch does not end with a whole version, or
+    if the batch reads several inputs."""
     entry = _entry_of(warehouse, checkpoint, number)
     return None if entry is None else entry.end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """An entry of the offset log: the version of its format, its times and settings, and its only offset."""
+    """An entry of the offset log. The fields are the version of the entry's format, the entry's times and settings, and
+    the only offset."""
 
     version: str
     times: dict[str, Any]
@@ -124,8 +127,8 @@ class _Entry:
 
 
 def _entry_of(warehouse: Warehouse, checkpoint: str, number: int) -> _Entry | None:
-    """A batch's entry; None if the entry has another form, or if the batch does not end with a whole version of one
-    table."""
+    """Returns a batch's entry. Returns None if the entry has another form, or if the batch does not end with a whole
+    version of one table."""
     lines = warehouse.read_text(f"{checkpoint}/offsets/{number}").split("\n")
     try:
         version, times, offset = lines[0], *map(json.loads, lines[1:])

@@ -1,9 +1,9 @@
 """Rewrites a view's checkpoint so that the view's query continues in the logs of the sources instead of the staging
 tables.
 
-This module rewrites the last committed entry of the offset log and the entry before it, because Delta re-reads both
-entries at a start. Operator state and watermark are not changed, so that the query continues with the state from the
-backfill.
+This module rewrites the last committed entry of the offset log and the entry before it, because Delta reads both
+entries again when the query starts. The operator state and the watermark are not changed, so that the query continues
+with the state from the backfill.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def stands_in(checkpoint: str, tables: Collection[str]) -> bool:
-    """True if the query, when it starts, would read an offset entry that refers to one of ``tables`` (Delta ids), or if
-    the checkpoint has no entries."""
+    """True if a start of the query would read an offset entry that refers to one of ``tables`` (Delta ids), or if the
+    checkpoint has no entries."""
     files = CheckpointFiles.at(checkpoint)
     newest = _newest_two(files)
     return not newest or any(not _tables_at(files, batch).isdisjoint(tables) for batch in newest)
@@ -36,9 +36,9 @@ def begin_at(warehouse: Warehouse, checkpoint: str, table: str, version: int, pa
     """Creates a checkpoint whose only batch ends before a version of a table, so that a new stateless query begins
     at that version.
 
-    A checkpoint is used because Spark's options cannot name a start version that does not exist yet. The entry includes
-    the number of shuffle partitions. If the following batch was planned but not finished, Spark reads this number from
-    the entry, and each start would fail without this number.
+    This function uses a checkpoint because Spark's options cannot name a start version that does not exist yet. The
+    entry includes the number of shuffle partitions. If the next batch was planned but not finished, Spark reads this
+    number from the entry. Without this number, each start would fail in this case.
     """
     conf = {SHUFFLE_PARTITIONS: str(parallelism)}
     times = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": conf}
@@ -50,7 +50,7 @@ def begin_at(warehouse: Warehouse, checkpoint: str, table: str, version: int, pa
 
 
 def _offset(table: str, version: int) -> str:
-    """A Delta source's offset at the beginning of this version."""
+    """Returns a Delta source's offset at the beginning of this version."""
     return json.dumps(
         {
             "sourceVersion": 1,
@@ -85,7 +85,7 @@ def _tables_at(files: CheckpointFiles, batch: int) -> set[str]:
 
 
 def is_moved_by_half(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> bool:
-    """True if a process was killed when :func:`move` had rewritten only one of the two entries.
+    """True if :func:`move` has rewritten only one of the two entries, because the process was killed.
 
     The query cannot start from such a checkpoint. Another call of :func:`move` completes the change.
     """
@@ -99,7 +99,8 @@ def is_moved_by_half(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> b
 
 
 def move(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> None:
-    """Rewrites the last two entries to point into the logs, the older entry first. Idempotent.
+    """Rewrites the last two entries so that they point into the logs, the older entry first. The function may be called
+    repeatedly.
 
     ``moves`` maps the Delta id of a staging table to the Delta id of the log and to the next version of the log to
     read. Raises StalledError if a batch is planned but not committed.

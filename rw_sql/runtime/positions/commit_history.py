@@ -1,11 +1,11 @@
-"""The ranges of offsets that were read into a table, listed separately for the time after each operation. The ranges
-are preserved when commits are cleaned up.
+"""Determines the ranges of offsets that were read into a table, listed separately for the time after each operation.
+The ranges are preserved when commits are cleaned up.
 
 A *stretch* consists of consecutive commits with contiguous offsets. The runs of these commits started at the same
 epoch, or at epochs between which no operation has changed the job's input. A file beside the checkpoints contains the
 stretches of cleaned-up commits, without the splits from which nothing was read. The file therefore grows with the
-operations and with the splits that were read, but neither with the number of runs nor with operations on other objects.
-Code that reads the file adds the stretches of the existing commits.
+number of operations and with the number of splits that were read. It does not grow with the number of runs or with
+operations on other objects. Code that reads the file adds the stretches of the existing commits.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _FORM = 1
 
 @dataclass(slots=True, kw_only=True)
 class Stretch:
-    """Commits of runs that started at ``epoch``, or later if no operation in between has changed the job's input.
-    ``ranges`` are the contiguous offsets ``[start, end)`` that the commits have read from each split.
+    """Commits of runs that started at ``epoch``, or of runs that started later if no operation in between has changed
+    the job's input. ``ranges`` are the contiguous offsets ``[start, end)`` that the commits have read from each split.
 
-    ``at`` is, for each split, the newest version of the log whose commit contains the split. ``lives`` has the cluster
+    ``at`` maps each split to the newest version of the log whose commit contains the split. ``lives`` has the cluster
     and incarnation of each split.
     """
 
@@ -63,7 +63,7 @@ class Stretch:
         return True
 
     def add(self, later: Stretch) -> None:
-        """Extends the stretch by a later stretch that continues it."""
+        """Extends this stretch by a later stretch that continues this stretch."""
         for split, (start, end) in later.ranges.items():
             known = self.ranges.get(split)
             self.ranges[split] = (start if known is None else known[0], end)
@@ -98,8 +98,8 @@ def note_stretches(
 
     ``snapshot`` is the present catalog. Later commits are left out, because a REWIND may revert them but cannot revert
     the stored history. The later commits need not be read: no RESTORE after the version restores an earlier version
-    (:meth:`TableFiles.oldest_needed`). Reading them would take long, because a slow reader may keep a hundred thousand
-    commits.
+    (:meth:`TableFiles.oldest_needed`). Reading the later commits would take long, because a slow reader may keep a
+    hundred thousand commits.
     """
     noted, stretches = noted_stretches(warehouse, source)
     if version <= noted:
@@ -115,7 +115,7 @@ def note_stretches(
 def joined(stretches: Iterable[Stretch], *, unchanged_since: int) -> list[Stretch]:
     """Joins each stretch with the next stretches that continue it, and leaves out splits from which nothing was read.
 
-    ``stretches`` are in log order, and the function changes them. ``unchanged_since`` is the epoch of the last
+    ``stretches`` are in log order. The function modifies these objects. ``unchanged_since`` is the epoch of the last
     operation that changed the job's input.
     """
     found: list[Stretch] = []

@@ -4,17 +4,17 @@ Delta's stream may end a batch within a commit (:mod:`rw_sql.runtime.delta.feed_
 old row of a key whose new row was in an earlier batch. A reader that applies the changes of a batch would delete the
 new row.
 
-For such a batch, this module replaces the rows of the commit. It divides the commit by the hashes of the keys, in
-proportion to the sizes of the files that Delta has planned for each batch: a batch that reads the first tenth of the
-files gets the keys with the first tenth of the hashes. The offsets of the batches therefore determine the keys, a
-repeated batch has the same rows, and the size of a batch is about the size that Delta has planned.
+For such a batch, this module replaces the rows of the commit. The module divides the commit by the hashes of the keys,
+in proportion to the sizes of the files that Delta has planned for each batch. For example, a batch that reads the first
+tenth of the files gets the keys with the first tenth of the hashes. The offsets of the batches therefore determine the
+keys, a repeated batch has the same rows, and the size of a batch is about the size that Delta has planned.
 
-A commit with change files is one batch, whatever its size. A reader that holds a batch in memory can divide such a
-batch by keys too.
+Delta reads a commit with change files in one batch, whatever the size of the commit. A reader that holds a batch in
+memory can divide such a batch by keys too.
 
-If an older version of rw_sql has read the first part of a commit as Delta divides it, the next batch reads this
-commit's keys from the first hash on. The file ``feed_keys`` in the checkpoint contains the number of the first batch
-that ended within a commit and was read by keys.
+An older version of rw_sql may have read the first part of a commit in Delta's division. In this case, the next batch
+reads the keys of this commit from the first hash on. The file ``feed_keys`` in the checkpoint contains the number of
+the first batch that ended within a commit and was read by keys.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _MARK = "feed_keys"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRange:
-    """A part of the changes of the commit ``version``: the changes of the keys whose hashes are from ``low`` to
-    ``high`` (exclusive)."""
+    """A part of the changes of the commit ``version``. The part consists of the changes of the keys whose hashes are
+    from ``low`` to ``high`` (exclusive)."""
 
     version: int
     low: int
@@ -58,8 +58,8 @@ class KeyRange:
 
 
 def hash_after(sizes: Sequence[int], index: int) -> int:
-    """The first hash after the hashes of the files up to ``index`` (-1: no file). The files of the commit have the
-    sizes ``sizes`` in bytes."""
+    """Returns the first hash after the hashes of the files up to ``index``. If ``index`` is -1, no file is counted. The
+    files of the commit have the sizes ``sizes`` in bytes."""
     # Each weight includes 1, so that the number of files determines the result if all sizes are unknown.
     weights = [size + 1 for size in sizes]
     return sum(weights[: index + 1]) * HASHES // max(1, sum(weights))
@@ -67,7 +67,7 @@ def hash_after(sizes: Sequence[int], index: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedByKey:
-    """The change feed of the table at ``path``, as the query with ``checkpoint`` reads it.
+    """The change feed of the table at ``path``, for the query with the checkpoint ``checkpoint``.
 
     ``select`` converts rows of the feed to rows of the query's stream, which have ``keys`` and the feed's column
     VERSION. ``begins_with_snapshot`` is true if the query has no starting version, so that its first batches read the
@@ -84,8 +84,8 @@ class FeedByKey:
     def rows(self, frame: DataFrame, batch: int) -> DataFrame:
         """The rows of a planned batch. ``frame`` contains the rows that Delta's stream has read for this batch.
 
-        The caller must read each batch that writes rows with this method. Each evaluation of the result reads the files
-        again.
+        The caller must use this method to read each batch that writes rows. Each evaluation of the result reads the
+        files again.
         """
         ranges, has_others = self.divided(batch)
         if not ranges:
@@ -105,8 +105,8 @@ class FeedByKey:
         return [self._of_keys(rows, low, high) for low, high in pairwise(bounds)]
 
     def _undivided_bytes(self, batch: int) -> int:
-        """The size in bytes of the large commit that a planned batch reads as a whole. Any other batch is small, and
-        the result is the size of some of its commits.
+        """Returns the size in bytes of the large commit that a planned batch reads as a whole. Any other batch is
+        small; for such a batch, the result is the size of some of the batch's commits.
 
         Delta's stream reads a commit that exceeds the limit of a batch only as the first commit of the batch, and ends
         the batch after this commit.
@@ -126,8 +126,8 @@ class FeedByKey:
         return size
 
     def divided(self, batch: int) -> tuple[list[KeyRange], bool]:
-        """The parts of commits that a planned batch reads, and whether the batch reads anything else. Stores that the
-        batch was read by keys."""
+        """Returns the parts of commits that a planned batch reads, and whether the batch reads anything else. Also
+        stores the fact that the batch was read by keys."""
         ends = batch_ends(self.warehouse, self.checkpoint, batch)
         if ends is None:
             return [], True
@@ -183,7 +183,7 @@ class FeedByKey:
 
 
 def hashed_keys(schema: StructType, keys: Sequence[str]) -> list[str]:
-    """The keys whose values Spark can hash: those without MAP and VARIANT."""
+    """Returns the keys whose values Spark can hash, which are the keys without MAP and VARIANT."""
     kinds = {field.name: field.dataType for field in schema.fields}
     return [key for key in keys if _is_hashable(kinds[key])]
 

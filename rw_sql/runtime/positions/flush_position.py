@@ -1,4 +1,5 @@
-"""Stores the position that a FLUSH waits for, so that the process that reads a change data capture source finds it."""
+"""Stores the position for which a FLUSH waits, so that the process that reads a change data capture source finds this
+position."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ def request_position(warehouse: Warehouse, source: SourceRecord, position: int) 
     """Makes the reader of ``source`` commit its position as soon as the reader reaches ``position``, even if no change
     arrives.
 
-    A reader rarely commits its position while no change arrives. With this request, FLUSH need not wait for the next
-    such commit.
+    While no change arrives, a reader rarely commits its position. With this request, FLUSH need not wait for the
+    reader's next regular commit.
     """
     warehouse.write_text(_path(warehouse, source), str(position))
 

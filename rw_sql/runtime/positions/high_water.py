@@ -38,11 +38,11 @@ _OWING = re.compile(r"\bEMIT\s+ON\s+WINDOW\s+CLOSE\b|\b(?:LEFT|RIGHT|FULL)\b", r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighWater:
-    """For each input of a view or sink, the newest version that has rows for the view or sink. All versions are as of
-    one moment. The key is the Delta table id of the input.
+    """The newest version of each input of a view or sink that has rows for the view or sink. All versions are as of one
+    moment. The key is the Delta table id of the input.
 
-    ``feeds`` are the paths of the inputs that the view or sink reads through their change feed, by Delta table id. A
-    source that is not shared has no log and is left out.
+    ``feeds`` maps the Delta table ids of the inputs that the view or sink reads through their change feed to the paths
+    of these inputs. A source that is not shared has no log and is left out.
     """
 
     versions: dict[str, int]
@@ -95,8 +95,8 @@ class HighWater:
         warehouse = context.warehouse
         if not self.may_owe_windows or not has_state(warehouse, checkpoint):
             return True
-        # FLUSH has waited for the positions of direct readers, so that a batch which is planned now, or an earlier one,
-        # has read them. The view's table shows these positions before Spark completes the batch in the checkpoint.
+        # FLUSH has waited for the positions of direct readers. The batch that is planned now, or an earlier batch, has
+        # therefore read these positions. The view's table shows them before Spark completes the batch.
         if self.is_direct and not self._planned:
             self._planned.append(newest_planned(warehouse, checkpoint))
         if self.is_direct and newest_completed(warehouse, checkpoint) < self._planned[0]:
@@ -116,8 +116,8 @@ class HighWater:
 
 def appends_windows(reader: MaterializedViewRecord | SinkRecord) -> bool:
     """True if a view or sink may append rows when the watermark moves: rows of windows that have closed, or rows of an
-    outer join without a partner. An inner join keeps state too, but then appends nothing, and Spark may not plan
-    another batch."""
+    outer join without a partner. An inner join keeps state too, but appends nothing when the watermark moves, and Spark
+    may not plan another batch."""
     if isinstance(reader, SinkRecord):
         is_appending = bool(reader.query) and not reader.replaces
     else:
@@ -141,7 +141,7 @@ def last_data_version(context: Context, table: str, *, is_feed: bool = False, up
     If ``upstream`` is given, the result is the newest version that adds rows of this upstream table to the log. But if
     many later commits add rows of other tables, the result is the newest version that adds any rows.
 
-    If the relevant commits were cleaned up, returns the newest version that such a commit can have had, because a
+    If the commits that count were cleaned up, returns the newest version that such a commit can have had, because a
     reader beyond that version has read all rows.
     """
     oldest = 0

@@ -1,9 +1,9 @@
 """Removes the files that an interrupted start leaves in a query's checkpoint.
 
-Spark and rw_sql write a checkpoint's file under a temporary name and then rename it. A kill or a stop between these two
-steps leaves the temporary file. Spark ignores this file from the second batch on. However, Spark refuses to start a
-query without any batch on a checkpoint that is not empty (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY, Spark 4.1 and
-later).
+Spark and rw_sql write a checkpoint's file under a temporary name and then rename it. If the process is killed or
+stopped between these two steps, the temporary file remains. Spark ignores this file from the second batch on. However,
+if a query has no batch yet, Spark refuses to start the query on a checkpoint that is not empty
+(STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY, Spark 4.1 and later).
 """
 
 from __future__ import annotations

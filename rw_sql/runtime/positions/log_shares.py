@@ -40,8 +40,9 @@ Position = tuple[Any, ...]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
     """A file of a commit or snapshot, with the first and the last position of its rows. ``path`` is relative to the
-    table's folder. ``bucket`` is the value of the log's partition column, which the file's rows do not have: the hour
-    in which the rows were written. ``bucket`` is None if an older version of rw_sql has stored the file."""
+    table's folder. ``bucket`` is the value of the log's partition column, which is the hour in which the rows were
+    written. (The file itself does not contain this column.) ``bucket`` is None if an older version of rw_sql has stored
+    the file."""
 
     path: str
     first: Position
@@ -60,8 +61,9 @@ class Shares:
     cuts: tuple[Position, ...]
 
     def bounds(self, done: int, upto: int | None) -> tuple[Position | None, Position | None]:
-        """The first position of the shares from ``done`` to ``upto`` (exclusive; None: all), and the first position
-        after them. A bound is None if there are no rows beyond it."""
+        """Returns the first position of the shares from ``done`` to ``upto`` (exclusive), and the first position after
+        these shares. If ``upto`` is None, all shares from ``done`` on are meant. A bound is None if there are no rows
+        beyond the bound."""
         return self.cuts[done - 1] if done else None, None if upto is None else self.cuts[upto - 1]
 
     def files_between(self, low: Position | None, high: Position | None) -> list[File]:
@@ -89,14 +91,15 @@ class Shares:
 
 
 def number_of_shares(sizes: Sequence[int], most_bytes: int) -> int:
-    """The number of shares of files with these sizes in bytes. Delta divides the files into at least as many batches,
-    because a batch exceeds ``most_bytes`` by less than one file."""
+    """Returns the number of shares for files with these sizes in bytes. Delta divides the files into at least as many
+    batches, because a batch exceeds ``most_bytes`` by less than one file."""
     return sum(sizes) // (most_bytes + max(sizes, default=0)) + 1
 
 
 def cuts_of(sampled: Iterable[tuple[Position, float]], count: int) -> tuple[Position, ...]:
-    """The positions that divide sampled rows, each with its position and size, into ``count`` shares of about the same
-    size. If many positions are equal, or a row is larger than a share, there are fewer shares."""
+    """Returns the positions that divide sampled rows into ``count`` shares of about the same size. Each sampled row is
+    given with its position and size. If many positions are equal, or a row is larger than a share, there are fewer
+    shares."""
     found = sorted(sampled, key=lambda row: _ordered(row[0]))
     total, before = sum(size for _, size in found), 0.0
     chosen: dict[Position, None] = {}
@@ -111,7 +114,8 @@ def cuts_of(sampled: Iterable[tuple[Position, float]], count: int) -> tuple[Posi
 
 
 def _ordered(position: Position) -> tuple[Any, ...]:
-    """A value that sorts positions as Spark sorts them: NULL is the smallest value of a column."""
+    """Returns a sort key for positions that gives the same order as in Spark, where NULL is the smallest value of a
+    column."""
     return tuple((value is not None, value) for value in position)
 
 
@@ -130,8 +134,8 @@ class StoredShares:
         return None if stored is None else Shares.from_json(stored)
 
     def put(self, end: TableEnd, shares: Shares) -> Shares:
-        """Stores the shares of a commit or snapshot, unless another process has stored its own; returns the stored
-        shares.
+        """Stores the shares of a commit or snapshot, unless another process has already stored shares. Returns the
+        stored shares.
 
         In a store without conditional writes, a process replaces the shares of another process if both store them
         within the duration of a request.
@@ -156,8 +160,8 @@ class StoredShares:
         return shares
 
     def done_at(self, end: TableEnd) -> int | None:
-        """The number of shares that were read when a batch ended at ``end``; None if the batch was read as Delta
-        divides the log. Raises StalledError if the number is lost."""
+        """The number of shares that were read when a batch ended at ``end``; None if the batch was read in Delta's
+        division of the log. Raises StalledError if the number is lost."""
         done: int | None = self._read(f"{place_of(end)}/{end.index}")
         if done is None and self._read(f"{place_of(end)}/{_FILES}") is not None:
             raise StalledError(f"CHECKPOINT lost: {self._folder}/{place_of(end)}/{end.index} does not exist")
@@ -170,7 +174,7 @@ class StoredShares:
     def forget_read(self) -> None:
         """Removes the shares of the commits and snapshots that have been read completely. Keeps the shares of the
         commits and snapshots in which the last completed batch or the last planned batch ends, because the next batch,
-        or the repetition of the planned batch, needs them."""
+        or the repetition of the planned batch, needs these shares."""
         # The names are listed before the ends of the batches are read. Therefore, a process that was suspended in
         # between does not remove the shares that later batches of the next owner have stored.
         names = self.warehouse.list_names(self._folder)
@@ -195,8 +199,8 @@ class StoredShares:
         return f"{self.checkpoint}/{SHARES}"
 
     def _read(self, name: str) -> Any:
-        """The content of a file in the folder of the shares; None if the file does not exist. Raises StalledError if
-        the file cannot be read."""
+        """Returns the content of a file in the folder of the shares; None if the file does not exist. Raises
+        StalledError if the file cannot be read."""
         try:
             body = self.warehouse.read_json(f"{self._folder}/{name}")
         except FileNotFoundError:

@@ -75,9 +75,9 @@ def _log_size(context: Context, path: str, files: pa.Table) -> LogSize:
 
 
 def _empty_columns(context: Context, path: str, files: pa.Table) -> tuple[str, ...]:
-    """The columns and fields that are NULL in all rows of the newest files, usually because their names do not match
-    the records. The counts of NULLs come from the files' footers, because Delta's statistics cover only the hidden
-    columns."""
+    """Returns the columns and fields that are NULL in all rows of the newest files. The usual reason is that the names
+    of these columns do not match the names in the records. The counts of NULLs come from the files' footers, because
+    Delta's statistics cover only the hidden columns."""
     newest = files.sort_by([("modification_time", "descending")])
     empty: set[str] | None = None
     for file in newest.column("path").to_pylist()[:_FOOTERS]:
@@ -92,7 +92,7 @@ def _empty_columns(context: Context, path: str, files: pa.Table) -> tuple[str, .
 
 
 def _columns_of_nulls(metadata: pq.FileMetaData) -> set[str] | None:
-    """The columns and fields that are NULL in all rows of a file; None if all of its rows are errors."""
+    """The columns and fields that are NULL in all rows of a file; None if all rows of the file are errors."""
     empty: set[str] = set()
     others: set[str] = set()
     has_rows = False

@@ -1,8 +1,8 @@
-"""The offsets that a source's log contains, as ranges computed from the commits of its table.
+"""Determines the offsets that a source's log contains, as ranges that are computed from the commits of the log's table.
 
-A file beside the checkpoints stores the ranges, so that they survive the clean-up of commits. Code that reads the
-file adds the commits after the file's version. Without the file, the computation begins at the oldest existing
-commit.
+A file beside the checkpoints stores the ranges, so that the ranges survive the clean-up of commits. Code that reads the
+file adds the ranges of the commits after the file's version. Without the file, the computation begins at the oldest
+existing commit.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def read_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRec
 
 
 def note_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> None:
-    """Writes the ranges to their file unless the file is up to date.
+    """Writes the ranges to the file of ranges, unless the file is up to date.
 
     Complete ranges in the file are not replaced by ranges that lack the offsets of some commits, because the file may
     be the only place that still has the offsets of these commits.
@@ -95,7 +95,7 @@ def note_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRec
 
 
 def note_cleaned_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, version: int) -> None:
-    """Stores the ranges of the commits up to a version in a file of their own. Must be called before these commits are
+    """Stores the ranges of the commits up to a version in a separate file. Must be called before these commits are
     cleaned up.
 
     After a RESTORE to an older version, the computation of ranges begins with this file.
@@ -111,8 +111,8 @@ def note_cleaned_ranges(warehouse: Warehouse, source: SourceRecord | Materialize
 def _stored(
     warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, known: ReadRanges | None, newest: int
 ) -> ReadRanges:
-    """The ranges to which the log's later commits are added. If stored ranges lead to the existing commits without a
-    gap, the result is these ranges; otherwise, the result is ``known``.
+    """Returns the ranges to which the log's later commits are added. If stored ranges lead to the existing commits
+    without a gap, the result is these ranges; otherwise, the result is ``known``.
 
     Another process may have cleaned up the commits after ``known``. Before the clean-up, that process has stored the
     ranges of these commits. If neither the ranges in the files nor ``known`` lead to the existing commits without a
@@ -164,8 +164,8 @@ def _fold(
 ) -> ReadRanges:
     """Adds the ranges of later commits to ``known``.
 
-    ``cleaned`` returns the ranges of the commits that were cleaned up. They cannot contribute to the ranges of an older
-    version, because they may contain commits that a RESTORE has reverted.
+    ``cleaned`` returns the ranges of the commits that were cleaned up. These ranges cannot be used for the ranges of an
+    older version, because they may contain commits that a RESTORE has reverted.
     """
     folding = _Folding.of(known)
     versions = range(known.version + 1, newest + 1)
@@ -193,7 +193,7 @@ def _fold(
 
 @dataclass(slots=True, kw_only=True)
 class _Folding:
-    """Ranges to which commits are added one by one. The fields are as in :class:`ReadRanges`."""
+    """Ranges to which commits are added one by one. The fields have the same meaning as in :class:`ReadRanges`."""
 
     lives: dict[str, tuple[ReadIncarnation, ...]]
     sparse: set[str]
@@ -237,8 +237,8 @@ class _Folding:
 
 
 def held_pieces(warehouse: Warehouse, source: SourceRecord) -> Mapping[str, tuple[LogPiece, ...]]:
-    """For each split, the ranges of offsets in a source's log, with the run that wrote the rows of each range. Contains
-    only ranges whose rows provably exist.
+    """Returns, for each split, the ranges of offsets in a source's log, each with the run that wrote the rows of the
+    range. The result contains only ranges whose rows certainly exist.
 
     If retention has dropped old hourly buckets, the commits are read one by one, because the stored ranges may include
     the offsets of deleted rows.
@@ -247,7 +247,7 @@ def held_pieces(warehouse: Warehouse, source: SourceRecord) -> Mapping[str, tupl
 
 
 def held_log(warehouse: Warehouse, source: SourceRecord) -> tuple[int, Mapping[str, tuple[LogPiece, ...]]]:
-    """Like :func:`held_pieces`, but also returns the version of the log that contains the rows."""
+    """Does the same as :func:`held_pieces`, and also returns the version of the log that contains the rows."""
     found = read_ranges(warehouse, source)
     if found.trimmed is None:
         return found.version, found.pieces
@@ -296,7 +296,8 @@ def _add_pieces(pieces: dict[str, tuple[LogPiece, ...]], commit: JobCommit, vers
 
 
 def _newest_bucket(actions: list[dict[str, Any]], kind: str, known: int | None) -> int | None:
-    """The newest bucket among the files that a commit adds or removes, if it is newer than ``known``."""
+    """Returns the newest bucket among the files that a commit adds or removes, if this bucket is newer than ``known``;
+    otherwise ``known``."""
     newest = known
     for action in actions:
         of_file = action.get(kind)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def note_positions(context: Context, source: SourceRecord, *, run: int, epoch: int) -> None:
-    """Records a source's positions and the ranges of its log, unless they are up to date."""
+    """Records a source's positions and the ranges of the source's log, unless the stored values are up to date."""
     snapshot = context.metastore.snapshot()
     fragment = ingest_fragment(source.id)
     kind = connector(source.connector)

@@ -1,18 +1,20 @@
-"""Reads a source's log in its order, batch by batch, although Delta divides commits and snapshots among batches.
+"""Reads a source's log batch by batch in the order of the log, although Delta divides commits and snapshots among
+batches.
 
 Delta's stream limits the size of a batch: it ends a batch at a file of a commit, or of the snapshot with which a query
 begins. The files of a commit have no order, and a snapshot's files are in the order of their times, which compaction
 changes. Therefore, a later batch of the stream may contain an earlier row of a key.
 
 For a reader that depends on the order, this module therefore puts other rows into the batches of such a commit or
-snapshot: it reads the positions of all rows of the commit or snapshot, and chooses positions that divide these rows
-into shares of about the size of a batch. A batch that ends within the commit or snapshot gets the next share. The batch
-that reads the rest of the commit or snapshot gets all other shares. So each row is read once, each batch has about the
-size that Delta has planned, and the order depends on neither the writer of the files nor their statistics.
+snapshot. The module reads the positions of all rows of the commit or snapshot, and chooses positions that divide these
+rows into shares of about the size of a batch. A batch that ends within the commit or snapshot gets the next share. The
+batch that reads the rest of the commit or snapshot gets all other shares. Therefore, each row is read once, and each
+batch has about the size that Delta has planned. The order depends neither on the writer of the files nor on the
+statistics of the files.
 
 The query's checkpoint contains the shares (:mod:`rw_sql.runtime.positions.log_shares`). If an older version of rw_sql
-has read the first part of a commit or snapshot, the checkpoint has no shares of this commit or snapshot. The rest of
-the commit or snapshot is then read as Delta divides it, because only Delta's order shows which rows were read.
+has read the first part of a commit or snapshot, the checkpoint has no shares of this commit or snapshot. In this case,
+the rest of the commit or snapshot is read in Delta's division, because only Delta's order shows which rows were read.
 """
 
 from __future__ import annotations
@@ -68,8 +70,8 @@ _FILE = "_rw_file"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DataFile:
-    """A data file of a commit or version: its path relative to the table's folder, its size in bytes, its number of
-    rows (None: unknown), and the value of BUCKET for its rows."""
+    """A data file of a commit or version. The fields are the file's path relative to the table's folder, the size in
+    bytes, the number of rows (None if unknown), and the value of BUCKET for the file's rows."""
 
     path: str
     size: int
@@ -79,11 +81,12 @@ class _DataFile:
 
 @dataclass(slots=True, kw_only=True)
 class OrderedLog:
-    """A log as one run of a query reads it. ``path`` is the log's table, and ``checkpoint`` is the query's checkpoint.
+    """A log that one run of a query reads. ``path`` is the path of the log's table, and ``checkpoint`` is the query's
+    checkpoint.
 
-    ``most_bytes`` is the limit of a batch in bytes (Delta's option ``maxBytesPerTrigger``). ``least_bucket`` is the
-    first value of BUCKET whose rows the query reads. If ``least_bucket`` is None, the query reads the rows of all
-    values, but not BUCKET itself.
+    ``most_bytes`` is the limit of a batch in bytes (Delta's option ``maxBytesPerTrigger``). The query reads only rows
+    with the value ``least_bucket`` of BUCKET or a later value. If ``least_bucket`` is None, the query reads the rows of
+    all values, but not BUCKET itself.
     """
 
     warehouse: Warehouse
@@ -106,8 +109,8 @@ class OrderedLog:
         """The rows of the log for a planned batch. BUCKET is NULL if ``least_bucket`` is None. Otherwise, rows of
         earlier values of BUCKET may be left out.
 
-        The result is None if Spark's frame has the rows to read, because the batch reads whole commits or an older
-        version of rw_sql has begun the commit or snapshot.
+        The result is None if the rows to read are those of Spark's frame, because the batch reads whole commits, or
+        because an older version of rw_sql has begun to read the commit or snapshot.
 
         The caller must call this method, or :meth:`skip`, for each batch that the query's output does not contain yet.
         """
@@ -155,8 +158,8 @@ class OrderedLog:
         self._stored.forget_read()
 
     def _ends(self, batch: int) -> tuple[TableEnd | None, TableEnd] | None:
-        """The ends of the batch before a planned batch, and of the planned batch. Removes the shares of a commit or
-        snapshot when the batch with its last share is completed."""
+        """Returns the end of the batch before a planned batch, and the end of the planned batch. Removes the shares of
+        a commit or snapshot when the batch with its last share is completed."""
         ends = batch_ends(self.warehouse, self.checkpoint, batch, known=self._last)
         self._last = {} if ends is None else {batch: [ends[1]]}
         places = {place_of(end) for end in ends or () if end is not None and end.is_within}
@@ -168,8 +171,8 @@ class OrderedLog:
         return ends
 
     def _next_share(self, spark: SparkSession, end: TableEnd, done: int) -> DataFrame:
-        """The share after ``done`` shares, for a batch that ends at ``end``. The last share belongs to the batch that
-        reads the rest."""
+        """Returns the share after ``done`` shares, for a batch that ends at ``end``. The last share is read by the
+        batch that reads the rest of the commit or snapshot."""
         shares = self._shares(spark, end)
         upto = min(done + 1, len(shares.cuts))
         self._stored.note_done(end, upto)
@@ -178,8 +181,8 @@ class OrderedLog:
         return self._between(spark, shares, *shares.bounds(done, upto))
 
     def _rest(self, spark: SparkSession, begin: TableEnd, done: int | None) -> DataFrame:
-        """The rows of a commit or snapshot after ``done`` shares. If ``done`` is None, an older version of rw_sql has
-        read the files of the commit up to the index of ``begin``."""
+        """Returns the rows of a commit or snapshot that come after ``done`` shares. If ``done`` is None, an older
+        version of rw_sql has read the files of the commit up to the index of ``begin``."""
         if done is None:
             return self._read(spark, self._needed(self._added(begin.version)[begin.index + 1 :]))
         shares = self._shares(spark, begin)
@@ -202,7 +205,8 @@ class OrderedLog:
         return self._known[1]
 
     def _with_buckets(self, shares: Shares, end: TableEnd) -> Shares:
-        """Adds the values of BUCKET, if they are needed and an older version of rw_sql has stored the shares."""
+        """Returns the shares with the values of BUCKET. The values are added if they are needed and an older version of
+        rw_sql has stored the shares without them."""
         if self.least_bucket is None or all(file.bucket is not None for file in shares.files):
             return shares
         buckets = {file.path: file.bucket for file in self._files_of(end)}
@@ -314,8 +318,9 @@ def _is_new(action: dict[str, Any]) -> bool:
 
 
 def _chances(files: Sequence[_DataFile], count: int) -> dict[str, float]:
-    """The probability with which a row of each file is sampled, so that about ``count`` rows of all files are sampled.
-    The probability of a row is proportional to its size, and all rows of a file are assumed to have the same size."""
+    """Returns, for each file, the probability with which a row of the file is sampled. In total, about ``count`` rows
+    of all files are sampled. The probability of a row is proportional to its size, and all rows of a file are assumed
+    to have the same size."""
     total = max(1, sum(file.size for file in files))
     rows = {file.path: file.rows or file.size // _ROW_BYTES or 1 for file in files}
     return {file.path: min(1.0, count * file.size / total / rows[file.path]) for file in files}

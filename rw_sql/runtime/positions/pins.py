@@ -1,4 +1,4 @@
-"""The versions of a table that rewind points still need."""
+"""Determines the versions of a table that rewind points still need."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def least_needed_version(context: Context, object_id: int, generation: int = 1) 
     Upkeep keeps the files of that version, and all commits from that version on, so that the version stays readable. A
     point of a dropped source needs no version. A dependent needs no version if it was dropped, or if its table has
     another generation than at the time of the point, because a REWIND does not change such a dependent. But while UNDO
-    can put the dependent's table of that time into use again, the dependent's inputs stay readable.
+    can put the dependent's earlier table into use again, the dependent's inputs stay readable.
     """
     snapshot = context.metastore.snapshot()
     record = snapshot.get(object_id)
@@ -68,7 +68,7 @@ def is_rewound(snapshot: Snapshot, dependent: PointDependent) -> bool:
 
 
 def _may_return(context: Context, snapshot: Snapshot, dependent: PointDependent) -> bool:
-    """True if the table that a rebuilt view had at a point is kept for UNDO."""
+    """True if the table that a rebuilt view had at a rewind point is kept for UNDO."""
     record = snapshot.get(dependent.id)
     if not isinstance(record, MaterializedViewRecord) or kept_generation(record) != dependent.generation:
         return False
@@ -78,8 +78,9 @@ def _may_return(context: Context, snapshot: Snapshot, dependent: PointDependent)
 def needed_of_input(context: Context, point: RewindPoint, dependent: PointDependent, input_id: int) -> int:
     """The first version of an input's table that a dependent needs when it continues from the copy of its checkpoint.
 
-    After a rewind, a dependent also continues in inputs that were not rewound, at the versions in ``reads``. Its query
-    then requests the last batch of the copy again, which begins at an earlier version (see table_consumers).
+    After a rewind, a dependent also continues in inputs that were not rewound, at the versions in ``reads``. The
+    dependent's query then requests the last batch of the copy again, and this batch begins at an earlier version (see
+    table_consumers).
     """
     unread = dict(dependent.reads)[input_id]
     snapshot, warehouse = context.metastore.snapshot(), context.warehouse

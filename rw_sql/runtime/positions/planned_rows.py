@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """The number of rows that a batch reads: an upper limit, and the exact number, which excludes undecodable records.
-    A value is None if it is unknown. ``size`` is the size in bytes of the files that contain the rows."""
+    """The number of rows that a batch reads, as an upper limit and as the exact number. The exact number excludes
+    undecodable records. Each of the two values is None if it is unknown. ``size`` is the size in bytes of the files
+    that contain the rows."""
 
     most: int | None = None
     exact: int | None = None
@@ -49,8 +50,8 @@ def planned_rows(
     is_all_read: bool = True,
     upstream: str | None = None,
 ) -> Planned:
-    """The number of rows that a planned batch reads, as counted by the commits of the query's only input, which must be
-    append-only.
+    """Returns the number of rows that a planned batch reads, according to the commits of the query's only input. This
+    input must be append-only.
 
     ``is_log`` is true if the input is a source's log, whose undecodable records are skipped. ``is_all_read`` is true if
     the query reads all decodable records. If ``upstream`` is given, the query reads only the rows of this upstream
@@ -94,7 +95,7 @@ def planned_changes(warehouse: Warehouse, table: str, checkpoint: str, batch: in
 
 
 def changes_of_commits(commits: Iterable[list[dict[str, Any]]]) -> Planned:
-    """Like :func:`planned_changes`, for a batch that consists of ``commits``."""
+    """Does the same as :func:`planned_changes`, for a batch that consists of ``commits``."""
     most = size = 0
     for actions in commits:
         changed = changed_rows(actions)

@@ -34,12 +34,12 @@ def committed_versions(
     warehouse: Warehouse, checkpoint: str, *, feeds: Mapping[str, str] | None = None, before: int = 0
 ) -> dict[str, int]:
     """Maps each input table, by its Delta table id, to the first version that is not completely in the view. The result
-    is empty before the first batch. It is that of the last completed batch, or of the batch that is ``before`` batches
-    older.
+    is empty before the first batch. The result describes the state after the last completed batch, or after the batch
+    that is ``before`` batches older.
 
     If the initial snapshot of a table is read in several batches, no version counts as read until the last of these
     batches. ``feeds`` are the paths, by Delta table id, of the tables that are read through their change feed. In a
-    change feed, an offset may refer to a file of a commit that the batch reads as a whole.
+    change feed, an offset may refer to one file of a commit although the batch reads the whole commit.
     """
     committed = batches_in(warehouse, f"{checkpoint}/commits")
     if len(committed) <= before:
@@ -58,8 +58,8 @@ def committed_versions(
 
 def _is_in_part(warehouse: Warehouse, path: str, table: str, version: int, index: int) -> bool:
     """True if a batch of a change feed has read only a part of a commit. The batch ends at the commit's file ``index``.
-    If the commit was cleaned up, the batch counts as having read the commit, because the next batch could not read the
-    rest."""
+    If the commit was cleaned up, the batch counts as having read the whole commit, because the next batch could not
+    read the rest of the commit."""
     try:
         return _is_commit_in_part(warehouse, path, table, version, index)
     except FileNotFoundError:
@@ -98,11 +98,11 @@ def rewind_mark(warehouse: Warehouse, checkpoint: str) -> Mapping[str, int] | No
 
 
 def is_just_rewound(warehouse: Warehouse, checkpoint: str, planned: int) -> bool:
-    """True if a REWIND has restored the checkpoint of a sink, and no batch after ``planned`` of the copy was planned
-    since.
+    """True if a REWIND has restored the checkpoint of a sink, and the query has planned no batch since then.
+    ``planned`` is the last planned batch in the restored copy.
 
-    A REWIND gives the sink a new generation. The sink creates the table of this generation when it starts, so until
-    then, the checkpoint has batches and the table does not exist.
+    A REWIND gives the sink a new generation. The sink creates the table of this generation when it starts, so until the
+    sink starts, the checkpoint has batches but the table does not exist.
     """
     mark = rewind_mark(warehouse, checkpoint)
     # Earlier versions have not stored the batch.
@@ -112,7 +112,7 @@ def is_just_rewound(warehouse: Warehouse, checkpoint: str, planned: int) -> bool
 def end_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> dict[str, int]:
     """Maps each input table, by its Delta table id, to the last version that a planned batch reads.
 
-    If that version is read in parts, the batch may have only some of its rows.
+    If a version is read in parts, the batch may have only some of the version's rows.
     """
     found: dict[str, int] = {}
     for offset in _delta_offsets(warehouse, checkpoint, batch):
@@ -158,7 +158,8 @@ def table_ends(warehouse: Warehouse, checkpoint: str, batch: int) -> list[TableE
 def batch_ends(
     warehouse: Warehouse, checkpoint: str, batch: int, *, known: Mapping[int, list[TableEnd]] | None = None
 ) -> tuple[TableEnd | None, TableEnd] | None:
-    """The end of the batch before a planned batch (None if no batch comes before it), and the end of the planned batch.
+    """Returns the end of the batch before a planned batch (None if the planned batch is the first batch), and the end
+    of the planned batch.
 
     The result is None for a query that does not read exactly one Delta table. ``known`` are the results of
     :func:`table_ends` for some batches. The files of these batches are not read.
@@ -175,8 +176,8 @@ def batch_ends(
 
 
 def planned_stretch(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[range, bool] | None:
-    """The versions of a single Delta input that a planned batch reads, and whether it reads all rows of each
-    version.
+    """Returns the versions of a single Delta input that a planned batch reads, and whether the batch reads all rows of
+    each version.
 
     The result is None for a batch of the initial snapshot, and for a query that reads its input more than once, such as
     a self-join.
@@ -194,8 +195,8 @@ def planned_stretch(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[
 
 
 def first_end(warehouse: Warehouse, checkpoint: str) -> int | None:
-    """The version of a single Delta input up to which a query's first batch reads all rows; None if it reads a part of
-    a version, or several inputs."""
+    """The version of a single Delta input up to which a query's first batch reads all rows; None if the batch reads
+    only a part of a version, or if the query has several inputs."""
     offsets = _delta_offsets(warehouse, checkpoint, 0)
     if len(offsets) != 1 or offsets[0].get("isStartingVersion") or offsets[0]["index"] >= 0:
         return None
@@ -205,7 +206,7 @@ def first_end(warehouse: Warehouse, checkpoint: str) -> int | None:
 def watermark_ms(warehouse: Warehouse, checkpoint: str) -> int | None:
     """The event time below which a view's next batch drops rows, in milliseconds since 1970.
 
-    None if the batch drops no rows, because the query has no state or has seen no event time so far.
+    Returns None if the batch drops no rows, because the query has no state or has read no event time so far.
     """
     if not warehouse.list_names(f"{checkpoint}/state"):
         return None
@@ -236,7 +237,7 @@ def owes_windows(warehouse: Warehouse, checkpoint: str, *, interval_seconds: flo
 
     Spark writes these windows in the next batch. If there is no new input, Spark plans a batch without input at once or
     after ``interval_seconds``, the minimum time between two batches, unless the query was stopped in between. Therefore
-    the result is false if no further batch is planned within some seconds more than this time.
+    the result is false if this time and some more seconds have passed and no further batch is planned.
     """
     if not has_state(warehouse, checkpoint):
         return False
@@ -255,8 +256,8 @@ def owes_windows(warehouse: Warehouse, checkpoint: str, *, interval_seconds: flo
 
 
 def _marks(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[int, int]:
-    """The watermark with which a completed batch ran, and the watermark of the next batch, both in milliseconds since
-    1970."""
+    """Returns two watermarks in milliseconds since 1970: the watermark with which a completed batch ran, and the
+    watermark of the next batch."""
     told = [warehouse.read_text(f"{checkpoint}/{folder}/{batch}").splitlines() for folder in ("offsets", "commits")]
     offset, commit = (json.loads(lines[1]) if len(lines) > 1 else {} for lines in told)
     return int(offset.get("batchWatermarkMs", 0)), int(commit.get("nextBatchWatermarkMs", 0))

@@ -29,7 +29,8 @@ respond for a long time."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsToRead:
-    """A number of rows and the size of their files in bytes. Files without a row count are skipped."""
+    """A number of rows, and the total size in bytes of the files with these rows. Files without a row count are
+    skipped."""
 
     rows: int = 0
     bytes: int = 0

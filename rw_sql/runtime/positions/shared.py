@@ -1,5 +1,5 @@
-"""The positions of a shared source: the positions that the catalog stores, advanced by the later commits of the
-source's log."""
+"""Determines the positions of a shared source. These are the positions in the catalog, advanced by the later commits of
+the source's log."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
 
 
 def states_at(positions: Mapping[str, int], identities: Mapping[str, SplitIdentity]) -> dict[str, SplitState]:
-    """The states of splits, from their next offsets and identities."""
+    """Returns the states of splits with these next offsets and identities."""
     return {
         split: SplitState(split=split, offset=offset, cluster=cluster, incarnation=incarnation)
         for split, offset in dict(positions).items()
@@ -99,9 +99,9 @@ def states_at(positions: Mapping[str, int], identities: Mapping[str, SplitIdenti
 def oldest_reader_epoch(warehouse: Warehouse, metastore: Metastore, source: SourceRecord) -> int | None:
     """The start epoch of the oldest run that may still commit to a source's log; None if no run was claimed yet.
 
-    The oldest such run is the run of the last commit, which fenced all earlier runs, or a run that was claimed after
-    this run. A run that its own process has replaced by another run counts as ended. The result is 0 if the records of
-    such runs may have been removed.
+    This is the run of the last commit, which fenced all earlier runs, or a run that was claimed after that run. A run
+    that its own process has replaced by another run counts as ended. The result is 0 if the records of such runs may
+    have been removed.
     """
     runs = metastore.jobs.runs(ingest_fragment(source.id))
     if not runs:
@@ -148,7 +148,7 @@ def _take(
     ends: Mapping[str, tuple[int, int]],
     terms: Mapping[str, int],
 ) -> None:
-    """Takes positions from a commit. ``waiting`` contains the splits whose positions are not known yet. Such a split
+    """Adds positions from a commit. ``waiting`` contains the splits whose positions are not known yet. Such a split
     gets the commit's end offset if the commit is later than the statement that set the split's position, and if the
     commit's run is not older than that statement.
 

@@ -1,11 +1,11 @@
 """The progress of a table's readers. Upkeep of the table must keep the rows that a reader has not read.
 
 The checkpoint of a view or sink determines the first version of the table that its query requests after a restart.
-Usually, this is the version at which the last batch begins, because Spark requests the last batch again at a start. If
-the query has planned only one batch, the query requests the last version that the batch includes, because Delta reads a
-first batch from a snapshot of that version. If the reader is a sink with an older start version, the query requests the
-start version. A recomputed view also needs the last version that its last batch includes, because the batch reads all
-rows of the table as of that version.
+Usually, this is the version at which the last batch begins, because Spark requests the last batch again after a
+restart. If the query has planned only one batch, the query requests the last version that the batch includes, because
+Delta reads a first batch from a snapshot of that version. If the reader is a sink with an older start version, the
+query requests the start version. If the reader is a recomputed view, the view also needs the last version that its last
+batch includes, because this batch reads all rows of the table as of that version.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class Reader:
     begun to read.
 
     ``waits_since_ms`` is the time since which rows have been waiting for the reader, in milliseconds since 1970; None
-    if the reader has read all rows. Commits without rows, such as fences, do not count. If a reader has not begun and
-    there are no rows for it, the time is the time of the reader's creation. ``group`` is the resource group whose owner
-    runs the reader.
+    if the reader has read all rows. Commits without rows, such as fences, do not count. If a reader has not begun to
+    read and no rows are waiting for it, the time is that of the reader's creation. ``group`` is the resource group
+    whose owner runs the reader.
     """
 
     name: str
@@ -101,8 +101,8 @@ def readers_of(warehouse: Warehouse, snapshot: Snapshot, object_id: int, table: 
 def _first_rows_ms(warehouse: Warehouse, table: str, first: int, *, is_feed: bool) -> int | None:
     """The time of the first commit from version ``first`` on that has rows for a reader, in milliseconds since 1970.
 
-    Returns None if no commit has rows. Returns 0, which is older than any limit, if a commit was cleaned up or has no
-    time. A query that has read all rows may still request the versions without rows that follow, because a query
+    Returns None if no commit has rows. If a commit was cleaned up or has no time, returns 0, which is older than any
+    limit. A query that has read all rows may still request the versions without rows that follow, because a query
     completes no batch for these versions. After _MOST_COMMITS versions without rows, this function assumes that no
     later version has rows.
     """
@@ -168,10 +168,10 @@ def _queries_on(
 
 
 def planned_versions_of(warehouse: Warehouse, checkpoint: str, table_id: str) -> list[int]:
-    """For each of the last two batches of the query with this checkpoint: the next version of a table to read after the
-    batch. The list is empty before the first batch.
+    """Returns, for each of the last two batches of the query with this checkpoint, the version of a table that the
+    query reads next after the batch. The list is empty before the first batch.
 
-    After a restart, a query requests the earliest of these versions and continues at the last one.
+    After a restart, a query requests the earliest of these versions and continues at the last of them.
     """
     planned = sorted(int(name) for name in warehouse.list_names(f"{checkpoint}/offsets") if name.isdecimal())
     return [
@@ -242,7 +242,8 @@ def _require_whole_log(context: Context, spec: ViewSpec | SinkSpec, given: ViewI
 def _reads_whole_log(spec: ViewSpec | SinkSpec, given: ViewInput) -> bool:
     """True if the content of a query depends on all rows of a source's log.
 
-    A view that is computed from all rows at every batch has the same content, whenever the view begins to read.
+    If every batch computes the view from all rows, the content of the view does not depend on the time when the view
+    begins to read.
     """
     if isinstance(spec, SinkSpec):
         return all(id_ != given.id or version < 0 for id_, version in spec.starts)
@@ -250,7 +251,8 @@ def _reads_whole_log(spec: ViewSpec | SinkSpec, given: ViewInput) -> bool:
 
 
 def _has_dropped_since(dropped: ReadRanges, given: ViewInput, began_ms: int) -> bool:
-    """True if a log has dropped rows that it had at ``began_ms``, when the query of the input ``given`` was created.
+    """True if a log has dropped rows that the log still had at ``began_ms``. This is the time when the query with the
+    input ``given`` was created.
 
     False if the time is unknown (0).
     """

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 
 def require_whole(context: Context, spec: ViewSpec | SinkSpec, checkpoint: str) -> None:
-    """Raises StalledError if a view or sink has batches that its checkpoint lacks, or if its table is lost.
+    """Raises StalledError if a view or sink has batches that are missing in its checkpoint, or if the table of the view
+    or sink is lost.
 
-    Spark would restart the batch numbers at 0 and silently skip batches whose numbers are already in the table. A new
-    table in place of a lost one would lack the rows of the batches in the checkpoint.
+    Spark would restart the batch numbers at 0 and silently skip batches whose numbers are already in the table. If a
+    new table replaced a lost table, the rows of the batches in the checkpoint would be missing in the new table.
     """
     warehouse = context.warehouse
     table = warehouse.data(spec.sink_id if isinstance(spec, SinkSpec) else spec.view_id, spec.generation)

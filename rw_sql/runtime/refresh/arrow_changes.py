@@ -23,8 +23,8 @@ def changed_rows_in_memory(fresh: pa.Table, table: pa.Table, keys: Sequence[str]
     """The differences between two tables with the same columns; see
     :func:`rw_sql.runtime.refresh.changes.changed_rows`.
 
-    Returns None if one of the tables contains a key more than once, or if a key is NULL or :func:`is_inexact`: Arrow
-    matches such keys in another way than Spark.
+    Returns None if one of the tables contains a key more than once, or if a key is NULL or has a type for which
+    :func:`is_inexact` is true. Arrow matches such keys in another way than Spark.
     """
     if any(is_inexact(side[key].type) or side[key].null_count for side in (fresh, table) for key in keys):
         return None
@@ -53,12 +53,13 @@ def changed_rows_in_memory(fresh: pa.Table, table: pa.Table, keys: Sequence[str]
 
 
 def is_inexact(kind: pa.DataType) -> bool:
-    """True for floating-point numbers, whose equal values (NaN, 0.0 and -0.0) Arrow does not match as Spark does."""
+    """True for floating-point numbers, because Arrow matches the values NaN, 0.0 and -0.0 in another way than Spark."""
     return bool(pa.types.is_floating(kind))
 
 
 def _places(fresh: pa.Table, table: pa.Table, keys: Sequence[str]) -> NDArray[np.int64]:
-    """For each row of ``fresh``, the number of the row of ``table`` with the same key; -1 if there is no such row."""
+    """Returns, for each row of ``fresh``, the number of the row of ``table`` with the same key; -1 if there is no such
+    row."""
     if len(keys) == 1:
         found = pc.index_in(fresh[keys[0]], value_set=table[keys[0]].combine_chunks())
         return np.asarray(pc.fill_null(found, -1).to_numpy(), dtype=np.int64)
@@ -73,7 +74,8 @@ def _places(fresh: pa.Table, table: pa.Table, keys: Sequence[str]) -> NDArray[np
 
 
 def _differs(first: pa.ChunkedArray[Any], second: pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
-    """For each row, whether two values differ. NULL equals NULL, and NaN equals NaN, as in Spark's hashes."""
+    """Returns, for each row, whether two values differ. Two NULLs count as equal, and so do two NaN values, as in
+    Spark's hashes."""
     differ = pc.fill_null(pc.not_equal(first, second), False)
     if pa.types.is_floating(first.type):
         both_nan = pc.fill_null(pc.and_(pc.is_nan(first), pc.is_nan(second)), False)

@@ -30,12 +30,13 @@ _SEEN = "rw_sql: keys met"
 
 
 def changed_rows(fresh: DataFrame, table: DataFrame | None, keys: Sequence[str]) -> DataFrame:
-    """The differences between two tables. If KEEP is true, the row is a row of ``fresh`` that is missing in ``table``
-    or has other values there. If KEEP is false, the row has a key of ``table`` that is missing in ``fresh``.
+    """Returns the differences between two tables. If KEEP is true, the row is a row of ``fresh`` that is missing in
+    ``table`` or has other values in ``table``. If KEEP is false, the row has a key of ``table`` that is missing in
+    ``fresh``.
 
     The two tables have the same columns. Keys and rows are compared by hash, so that only keys and hashes of the
-    table's rows are shuffled. If several rows have the same key, the choice among them is deterministic. ``table`` is
-    None if it is known to be empty.
+    table's rows are shuffled. If several rows have the same key, the choice of one of these rows is deterministic.
+    ``table`` is None if the table is known to be empty.
     """
     columns = fresh.columns
     hashed = _hashed(_hashed(fresh, columns, _ROW), keys, _KEY)
@@ -55,11 +56,11 @@ def changed_rows(fresh: DataFrame, table: DataFrame | None, keys: Sequence[str])
 
 
 def quickly_changed_rows(fresh: DataFrame, table: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The same as :func:`changed_rows`, without sorting, provided that ``fresh`` has no key of ``table`` more than
-    once.
+    """Does the same as :func:`changed_rows`, without sorting. The result is correct only if ``fresh`` has no key of
+    ``table`` more than once.
 
-    :func:`had_each_key_once` determines afterwards, from the number of rows, whether this was the case. Duplicates are
-    removed only among the (few) keys that the table lacks.
+    Afterwards, :func:`had_each_key_once` determines from the number of rows whether this condition was met. Duplicates
+    are removed only among the (few) keys that the table lacks.
     """
     columns = fresh.columns
     new = _hashed(_hashed(fresh, columns, _ROW), keys, _KEY).withColumn(_THERE, f.lit(1)).alias("n")
@@ -96,7 +97,7 @@ def had_each_key_once(changes: DataFrame, table_rows: int) -> bool:
 
 
 def _values(columns: Sequence[str], keys: Sequence[str], is_new: Column) -> list[Column]:
-    """The values of the new row; for a deleted key, the values in the table."""
+    """Returns the values of the new row. For a deleted key, returns the values in the table."""
     return [
         f.when(is_new, f.col(f"n.`{name}`")).otherwise(f.col(f"o.`{name}`")).alias(name)
         if name in keys
@@ -111,8 +112,8 @@ def _equal(names: tuple[str, str]) -> Column:
 
 
 def _hashed(rows: DataFrame, columns: Sequence[str], names: tuple[str, str]) -> DataFrame:
-    """The rows with two hashes of the columns ``columns``. NULLs are included explicitly, because the hash function
-    skips them."""
+    """Returns the rows with two hashes of the columns ``columns``. The hashes include NULLs explicitly, because Spark's
+    hash function skips NULLs."""
     kinds = {field.name: field.dataType for field in rows.schema.fields}
     parts: list[Column] = []
     for name in columns:

@@ -53,8 +53,8 @@ def _value_sizes(values: pa.Array[Any]) -> NDArray[np.int64]:
 
 
 def chunk_numbers(sizes: NDArray[np.int64], most_rows: int, most_bytes: int) -> NDArray[np.int32]:
-    """The number of each row's chunk, from 0. A chunk has at most ``most_rows`` rows, and at most ``most_bytes`` bytes
-    or a single row."""
+    """The number of each row's chunk, from 0. A chunk has at most ``most_rows`` rows. It has at most ``most_bytes``
+    bytes, unless it consists of a single row."""
     ends = np.cumsum(sizes)
     numbers = np.zeros(len(sizes), np.int32)
     first = number = 0
@@ -77,12 +77,12 @@ def write_by_range(
     most_bytes: int,
     write: Callable[[DataFrame], None],
 ) -> int:
-    """Calls ``write`` with persisted rows and the number of each row's chunk in the column ``chunk``; returns the
+    """Calls ``write`` with persisted rows, which have the number of their chunk in the column ``chunk``. Returns the
     number of chunks.
 
     At first, the rows are divided into ``count`` ranges of the key with about the same number of rows. A range that is
-    larger than two chunks, because it has long rows, is divided again by the sizes of its rows. A chunk then has about
-    ``most_rows`` rows and ``most_bytes`` bytes at most, or twice as many if the range was not divided.
+    larger than two chunks, because it has long rows, is divided again by the sizes of its rows. Afterwards, a chunk has
+    at most about ``most_rows`` rows and ``most_bytes`` bytes, or twice as many if its range was not divided.
     """
     key_columns = [f.col(quoted_for_spark(key)) for key in keys]
     # With this minimum, ``most_bytes`` is also a limit for the number of rows.
@@ -110,8 +110,8 @@ def write_by_range(
 def _divided(
     rows: DataFrame, keys: Sequence[str], size: Column, first: Column, chunk: str, most_bytes: int
 ) -> DataFrame:
-    """The rows of large ranges, with the number of each row's chunk. This number depends on the total size of the rows
-    that precede the row in its range."""
+    """Returns the rows of large ranges, with the number of each row's chunk. This number depends on the total size of
+    the rows that precede the row in its range."""
     names = [f"_rw_key_{at}" for at in range(len(keys))]
     key_columns = [f.col(quoted_for_spark(key)).alias(name) for key, name in zip(keys, names, strict=True)]
     # The sums are computed without the rows' other columns, because Spark holds thousands of a window's rows in memory.

@@ -78,7 +78,7 @@ _LOADED = -1
 
 def _require_table(context: Context, snapshot: Snapshot, spec: RefreshSpec, path: str) -> None:
     """Raises StalledError if the table of a refreshable table is lost. A new table would be empty until the next
-    refresh, or would have only the chunks of a merge that are left."""
+    refresh, or would contain only the remaining chunks of a merge."""
     record = refresh_of(snapshot, spec.table_id)
     if record is None or (record.succeeded_ms is None and record.status != FINISHING):
         return
@@ -174,10 +174,11 @@ class RefreshJob:
         return refresh_of(snapshot, self.spec.table_id)
 
     def _give_up_what_was_killed(self) -> None:
-        """Ends the refresh that is in the catalog if an earlier run had begun to load it: the table becomes IDLE.
+        """If an earlier run had begun to load the refresh that is in the catalog, ends this refresh: the table becomes
+        IDLE.
 
-        A refresh that no run has begun to load stays. :meth:`_drop_left` deletes the rows that the earlier run has
-        staged.
+        A refresh that no run has begun to load stays in the catalog. :meth:`_drop_left` deletes the rows that the
+        earlier run has staged.
         """
 
         def give_up(snapshot: Snapshot) -> Operation | None:

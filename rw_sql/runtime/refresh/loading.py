@@ -154,8 +154,8 @@ def _load_in_memory(
     """Compares upstream and table in this process's memory, and stages the differences. For small tables, this
     comparison takes less time than a Spark job needs to begin.
 
-    Returns None if the table is empty or large, if many rows differ, or if Arrow might not read or compare some value
-    as Spark does.
+    Returns None if the table is empty or large, if many rows differ, or if Arrow might read or compare a value
+    differently from Spark.
     """
     output.table.update_incremental()
     rows = _rows_of(output.table)
@@ -177,7 +177,7 @@ def _load_in_memory(
 
 
 def _stored_in_memory(output: JobOutput, columns: Mapping[str, pa.DataType]) -> pa.Table | None:
-    """The table's rows, if its files determine them; see :func:`stored_rows`."""
+    """The table's rows, if the table's files alone determine the rows; see :func:`stored_rows`."""
     table = output.table
     if table.protocol().reader_features or table.metadata().partition_columns:
         return None
@@ -186,7 +186,7 @@ def _stored_in_memory(output: JobOutput, columns: Mapping[str, pa.DataType]) -> 
 
 def _partitions(spark: SparkSession, reader: SnapshotReader, options: Mapping[str, str], rows: int) -> int:
     """The number of Spark's partitions for the comparison of the upstream with the table. ``rows`` is the table's
-    number of rows, 0 before the first load."""
+    number of rows; it is 0 before the first load."""
     there = reader.row_estimate(options) if isinstance(reader, ColumnReader) else None
     if there is None and not rows:
         return min(_MOST_PARTITIONS, max(2, spark.sparkContext.defaultParallelism))
@@ -270,7 +270,7 @@ def _fitted(rows: DataFrame, schema: str) -> DataFrame:
 def stored_rows(spark: SparkSession, output: JobOutput, schema: str) -> DataFrame:
     """The table's rows, read directly from its files.
 
-    The job can list the files, because it is the table's only writer.
+    The job can list the files, because the job is the table's only writer.
 
     Delta's reader is used instead if the files alone do not determine the rows (because of a Delta feature that
     readers must support), or if Spark would misread the files' names. delta-rs returns file names as URLs, with %20 for
@@ -284,18 +284,20 @@ def stored_rows(spark: SparkSession, output: JobOutput, schema: str) -> DataFram
 
 
 def _rows_of(table: DeltaTable) -> int:
-    """The number of rows in a table, from its files' statistics. A file without statistics counts as one row."""
+    """The number of rows in a table, according to the statistics of the table's files. A file without statistics counts
+    as one row."""
     counts = pa.table(table.get_add_actions(flatten=True)).column("num_records")
     return int(pc.sum(pc.fill_null(counts, 1)).as_py() or 0)
 
 
 @contextmanager
 def watched(spark: SparkSession, group: str, tell: Callable[[int, int], bool]) -> Iterator[Callable[[], None]]:
-    """A context manager that runs this thread's Spark jobs in a separate job group and scheduler pool, so that they do
-    not delay other jobs. Yields a function that cancels the thread's jobs and ends the thread's waits for the upstream.
+    """A context manager that runs this thread's Spark jobs in a separate job group and scheduler pool, so that these
+    Spark jobs do not delay other jobs. Yields a function that cancels the thread's jobs and ends the thread's waits for
+    the upstream.
 
-    ``tell`` is a callback that receives the numbers of finished tasks and of all tasks; as long as it returns False,
-    the jobs are cancelled and the waits are ended. If ``tell`` raises an error, it is called again later.
+    ``tell`` is a callback that receives the numbers of finished tasks and of all tasks; while ``tell`` returns False,
+    the Spark jobs are cancelled and the waits are ended. If ``tell`` raises an error, ``tell`` is called again later.
     """
     context = spark.sparkContext
     context.setLocalProperty("spark.scheduler.pool", "history")
@@ -330,7 +332,7 @@ def watched(spark: SparkSession, group: str, tell: Callable[[int, int], bool]) -
 
 
 def _tasks(spark: SparkSession, group: str) -> tuple[int, int]:
-    """The number of a group's finished tasks, and of all its tasks so far."""
+    """Returns the number of finished tasks of a job group, and the number of all its tasks so far."""
     tracker = spark.sparkContext.statusTracker()
     done = total = 0
     for job in tracker.getJobIdsForGroup(group):

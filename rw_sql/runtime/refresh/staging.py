@@ -1,4 +1,4 @@
-"""The staging table of a refresh: contains the differences, divided into chunks by ranges of the key.
+"""Manages the staging table of a refresh. The table contains the differences, divided into chunks by ranges of the key.
 
 Each row is stored with its chunk, so that an interrupted merge continues with the same chunks.
 """
@@ -60,7 +60,7 @@ class Staged:
 
 
 def chunk_count(rows: int, size: int, table_rows: int) -> int:
-    """The number of chunks for a number of changed rows, which need ``size`` bytes of memory; 0 if nothing changed."""
+    """The number of chunks for a number of changed rows that need ``size`` bytes of memory; 0 if nothing changed."""
     if rows == 0:
         return 0
     by_size = min(_MOST_BY_SIZE, -(-size // CHUNK_BYTES))
@@ -80,8 +80,9 @@ class Staging:
     def of(self, refresh: int) -> Staging:
         """The staging table of one refresh.
 
-        In an object store, each refresh has its own staging table. The reason is that an owner that was suspended while
-        loading, and has lost its lease, may still write to the table of its refresh and delete this table.
+        In an object store, each refresh has its own staging table. The reason is that an owner may be suspended while
+        it loads, and may lose its lease. When it resumes, it may still write to the table of its refresh and delete
+        this table.
         """
         return self if self.warehouse.is_local else replace(self, path=f"{self.path}/{refresh}")
 
@@ -106,7 +107,7 @@ class Staging:
                 self.warehouse.remove(f"{self.path}/{name}")
 
     def write_table(self, changes: pa.Table, table_rows: int) -> Staged:
-        """Like :meth:`write`, for changed rows in memory."""
+        """Does the same as :meth:`write`, for changed rows in memory."""
         fault("refresh.compared")
         self.remove()
         chunks = 0
@@ -116,8 +117,8 @@ class Staging:
         return Staged(rows=changes.num_rows, chunks=chunks)
 
     def write(self, held: DataFrame, rows: int, table_rows: int) -> Staged:
-        """Stores changed rows; replaces earlier content. ``held`` contains the rows, with their column KEEP, which the
-        caller has persisted and counted; ``rows`` is their number."""
+        """Stores changed rows in place of earlier content. ``held`` contains the rows with their column KEEP. The
+        caller has persisted and counted these rows, and ``rows`` is their number."""
         fault("refresh.compared")
         self.remove()
         if rows == 0:
@@ -153,8 +154,8 @@ class Staging:
         return found
 
     def write_rows(self, rows: pa.Table, count: int) -> int:
-        """Writes rows from memory, divided into ranges of the key; returns the number of ranges. There are ``count``
-        ranges with about the same number of rows, or more ranges if these would be larger than CHUNK_BYTES."""
+        """Writes rows from memory, divided into ranges of the key. Returns the number of ranges. There are ``count``
+        ranges with about the same number of rows, or more ranges if some ranges would be larger than CHUNK_BYTES."""
         ordered = rows.take(pc.sort_indices(rows, sort_keys=[(key, "ascending") for key in self.keys]))
         chunks = pa.array(chunk_numbers(row_sizes(ordered), -(-ordered.num_rows // count), CHUNK_BYTES))
         fields = [self.schema.field(name) for name in self.schema.names]
@@ -164,8 +165,8 @@ class Staging:
         return int(chunks[-1].as_py()) + 1
 
     def _write_frame(self, rows: DataFrame, row_count: int, count: int) -> int:
-        """Writes ``row_count`` persisted rows with Spark, divided into ranges of the key; returns the number of ranges.
-        There are ``count`` ranges, or more ranges if some of these would be larger than CHUNK_BYTES."""
+        """Writes ``row_count`` persisted rows with Spark, divided into ranges of the key. Returns the number of ranges.
+        There are ``count`` ranges, or more ranges if some ranges would be larger than CHUNK_BYTES."""
         return write_by_range(
             rows,
             self.keys,

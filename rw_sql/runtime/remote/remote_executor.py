@@ -57,7 +57,7 @@ _OWNER_SECONDS = 1.0
 
 
 class _NoOwnerError(SqlError):
-    """A group has no owner, and nothing was changed."""
+    """Raised if a resource group has no owner; the statement has changed nothing."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,7 +88,8 @@ class _Names:
         """The names of refused statements, by token."""
 
     def take(self, *, is_in_block: bool, token: str | None = None) -> str:
-        """The name for the next statement, which :meth:`release` returns. ``token`` is the token of a CONFIRM."""
+        """Takes a name for the next statement. The caller gives the name back with :meth:`release`. ``token`` is the
+        token of a CONFIRM."""
         with self._lock:
             free = self._names[:1] if is_in_block else [name for name in self._names if not self._used[name]]
             refusing = self._refusing.get(token or "")
@@ -113,18 +114,18 @@ class _Names:
                 del self._refusing[next(iter(self._refusing))]
 
     def leave(self, name: str) -> None:
-        """Uses this name for no further statement."""
+        """Ensures that no further statement uses this name."""
         with self._lock:
             self._names = [other for other in self._names if other != name] or [uuid.uuid4().hex]
 
     def block_of(self, session: SessionState, name: str) -> Block | None:
-        """The session's open block, if a statement with this name is in it."""
+        """The session's open block, if statements with this name are part of the block."""
         with self._lock:
             return session.block if name == self._names[0] else None
 
     def note_block(self, session: SessionState, name: str, block: Block | None) -> None:
-        """Records the block after a statement with this name. A statement that began before the block does not end
-        it."""
+        """Records the block after a statement with this name. A statement that began before the block does not end the
+        block."""
         with self._lock:
             if block is not None:
                 self._names = [name, *(other for other in self._names if other != name)]
@@ -191,8 +192,8 @@ class RemoteExecutor:
         return table_of(answer)
 
     def _ask(self, text: str, session: SessionState, name: str, *, ends_block: bool = False) -> AnswerBody:
-        """Sends a statement to one owner after the other until one of the owners accepts the statement. A statement in
-        a block goes only to the owner that has the block in its memory."""
+        """Sends a statement to each owner in turn until one of the owners accepts the statement. A statement in a block
+        goes only to the owner that has the block in its memory."""
         asked: set[str] = set()
         while True:
             is_in_block = self._names.block_of(session, name) is not None
@@ -326,7 +327,7 @@ class RemoteExecutor:
 
     def _require_heartbeat(self, lease: Lease, wait: _Wait) -> None:
         """Raises SqlError if the owner's processes exist, but the owner has written no heartbeat for too long while it
-        runs the statement. A suspended owner gets as much time as a statement that makes no progress."""
+        runs the statement. A suspended owner gets as much time as an owner whose statement makes no progress."""
         now = time.monotonic()
         before, since = self._heartbeats.get(lease.group, (None, now))
         if before is None or (before.owner, before.heartbeat_ms) != (lease.owner, lease.heartbeat_ms):
@@ -379,7 +380,7 @@ class RemoteExecutor:
         return self._missing()
 
     def _runs_before(self, request: Request | None, others: Set[str | None]) -> bool:
-        """True if the owner runs one of the other requests, and the request has to wait for it."""
+        """True if the owner is running one of the other requests, for which this request has to wait."""
         found = (self._context.metastore.jobs.requests.find(other) for other in [*others] if other is not None)
         return request is not None and any(
             other is not None and other.session == request.session and other.state == TAKEN for other in found

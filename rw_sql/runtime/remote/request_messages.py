@@ -1,4 +1,5 @@
-"""The JSON of requests: a statement with the state of its session, and its rows or error."""
+"""Defines the JSON of requests and answers. A request is a statement with the state of its session. An answer contains
+the statement's rows or error."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ class ErrorBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerBody:
-    """The outcome of a statement: rows or an error, and the state of its session afterwards.
+    """The outcome of a statement: rows or an error, and the state of the session after the statement.
 
     ``question`` is set if the statement needs a confirmation, which the error requests. The metastore keeps the answer
     for some time after ``answered_ms``.
@@ -63,7 +64,7 @@ class AnswerBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressBody:
-    """The condition for which a running statement waits, and the jobs concerned (None: all)."""
+    """The condition for which a running statement waits, and the jobs for which it waits (None: all jobs)."""
 
     what: str
     jobs: tuple[str, ...] | None = field(default=())

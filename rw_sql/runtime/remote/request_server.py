@@ -1,8 +1,8 @@
 """Runs the statements that sessions without a JVM pass to the owner through the catalog, and stores their answers.
 
-A request runs at most once: the owner marks it as taken by compare-and-set before it runs it. A request whose session
-was killed before an owner took it is not run later. Requests of one session run one after the other. Requests of
-different sessions run at the same time.
+A request runs at most once, because the owner marks the request as taken by compare-and-set before the owner runs it.
+If a session was killed before an owner took its request, the request is not run later. Requests of one session run one
+after the other. Requests of different sessions run at the same time.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class RequestServer:
         self._thread = threading.Thread(target=self._loop, name="rw_sql-requests", daemon=True)
 
     def start(self) -> None:
-        """Starts to check for requests."""
+        """Starts checking for requests."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -202,7 +202,8 @@ class RequestServer:
         questions: list[Question] = []
 
         def ask(question: Question) -> bool:
-            """Always refuses, because the other process asks its user and confirms with the token."""
+            """Always refuses the confirmation, because the process of the session asks its own user and confirms the
+            statement with the token."""
             questions.append(question)
             return False
 
@@ -216,7 +217,8 @@ class RequestServer:
             table = self._run(parse_statement(body.text), state)
         except Exception as error:  # noqa: BLE001 - the session that waits must get every error
             problem = error_body(error)
-            if isinstance(error, UnconfirmedError):  # Also a session that cannot ask must know who has the token.
+            # Even a session that cannot ask its user must know who has the token.
+            if isinstance(error, UnconfirmedError):
                 questions.append(error.question)
         finally:
             state.waiting.end()
@@ -251,8 +253,8 @@ class RequestServer:
 
 
 def _lateness(request: Request) -> float:
-    """The time in seconds since the session of a request stopped waiting for the answer, computed from the clocks of
-    the session and of this process. The result is negative while the session still waits.
+    """The time in seconds since the session of a request stopped waiting for the answer. The time is computed from the
+    clocks of the session and of this process. The result is negative while the session still waits.
 
     A running session withdraws its request when it stops waiting. If the session was killed, the request remains until
     an owner reads it, perhaps a week later, when no user expects the statement any more.

@@ -1,9 +1,9 @@
-"""Rewind points, and REWIND.
+"""Makes rewind points, and carries out REWIND.
 
 Each unsafe operation on a source leaves a rewind point. REWIND restores the source and its dependents to such a point.
-``points`` copies checkpoints and deletes the copies of old points. ``restore`` restores tables and replaces
-checkpoints.
+The module ``points`` copies checkpoints and deletes the copies of old points. The module ``restore`` restores tables
+and replaces checkpoints.
 
-Imports: ``positions``, ``jobs``, ``delta`` and below. Begin with ``points``, then ``restore``; ``scheduler`` calls
-both.
+Imports: ``positions``, ``jobs``, ``delta`` and below. Begin with ``points`` and ``restore``. The module ``scheduler``
+calls both.
 """

@@ -44,7 +44,8 @@ class RewindPoints:
         for dependent in point.dependents:
             record = snapshot.get(dependent.id)
             if record is None or not is_rewound(snapshot, dependent):
-                continue  # REWIND refuses a view whose table has another generation, as created after the point.
+                # If the view's table has another generation, REWIND refuses the view as created after the point.
+                continue
             if isinstance(record, SinkRecord):
                 found = TableBack(object_id=record.id, has_emitted=_has_emitted(context, snapshot, record, dependent))
             else:
@@ -99,7 +100,8 @@ def _rows(table: DeltaTable) -> int | None:
 
 
 def _has_emitted(context: Context, snapshot: Snapshot, sink: SinkRecord, dependent: PointDependent) -> bool:
-    """True if a sink has sent rows since the point: it has completed batches, and its input has grown."""
+    """True if a sink has sent rows since the point. This is the case if the sink has completed batches and the sink's
+    input has grown."""
     if sink.generation != dependent.generation:
         return True
     table = context.warehouse.data(sink.id, sink.generation)

@@ -59,7 +59,7 @@ Reader = MaterializedViewRecord | SinkRecord
 
 
 class NotYet(Exception):  # noqa: N818 - callers wait, so it is not an error
-    """A rewind point cannot be made now. If ``is_final`` is set, the point cannot be made later either."""
+    """Raised if a rewind point cannot be made now. If ``is_final`` is set, the point cannot be made later either."""
 
     def __init__(self, reason: str, *, is_final: bool = False) -> None:
         super().__init__(reason)
@@ -69,8 +69,8 @@ class NotYet(Exception):  # noqa: N818 - callers wait, so it is not an error
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stand:
-    """The state of a view or sink: its last committed batch, the version of its table that contains this batch, and its
-    checkpoint.
+    """The state of a view or sink. The fields are the last committed batch, the version of the table that contains this
+    batch, and the checkpoint.
 
     ``reads`` has one pair for each input: the input, and the first unread version of the input's table.
     """
@@ -90,7 +90,8 @@ class Stand:
 def wanted_points(context: Context, snapshot: Snapshot, source: SourceRecord) -> tuple[OperationRecord, ...]:
     """The unsafe operations on a source for which a point can be made now, oldest first.
 
-    No reader has started since such an operation, and neither a point nor a reason for its absence is stored.
+    No reader has started since such an operation. Neither a point for the operation nor a reason for a missing point is
+    stored.
     """
     facts = context.metastore.jobs
     last = facts.last_runs().get(ingest_fragment(source.id))
@@ -117,8 +118,8 @@ def make_points(
     is_over: Callable[[], bool],
     on_noted: Callable[[], object],
 ) -> None:
-    """Makes one point for the operations ``records``, or records why there is no point. Between these operations, the
-    log got no rows.
+    """Makes one point for the operations ``records``, or records why there is no point. The log got no rows between
+    these operations.
 
     The source's reader must be stopped. The reader may continue as soon as ``on_noted`` is called. Surplus points are
     deleted afterwards. The wait for the source's dependents is limited to ``rewind_point_timeout``, because the source
@@ -215,8 +216,8 @@ def _make(
 def _same(
     context: Context, source: SourceRecord, log_version: int, dependents: tuple[PointDependent, ...]
 ) -> str | None:
-    """The folder of an earlier point's copies, if the log and the dependents have not changed since that point; None
-    otherwise."""
+    """Returns the folder with the copies of an earlier point, if the log and the dependents have not changed since that
+    point; otherwise None."""
     for point in context.metastore.jobs.rewind_points(source.id):
         if point.reason is None and (point.log_version, point.dependents) == (log_version, dependents):
             return point.folder
@@ -312,7 +313,7 @@ def _require_arrived(context: Context, snapshot: Snapshot, stand: Stand, version
 
 
 def _reads(context: Context, snapshot: Snapshot, stand: Stand) -> Stand:
-    """Fills in ``reads``: the first unread version of each input's table."""
+    """Fills in ``reads``, which contains the first unread version of each input's table."""
     reader = stand.record
     fed = fed_by(snapshot, reader)
     reads = []
@@ -356,9 +357,9 @@ def _copy_all(context: Context, folder: str, stands: Iterable[Stand]) -> None:
 def copy_checkpoint(context: Context, origin: str, target: str, batch: int) -> tuple[str, ...]:
     """Copies a checkpoint as it was after a batch, without batches planned later; returns the names of the files.
 
-    If several batches read the shares of one commit or snapshot, the given batch must be the last of them, because the
-    folder with the shares is not copied. On a local path, the copy consists of hard links, which is safe because the
-    files are replaced but never modified. Raises FileNotFoundError if a file is deleted during the copy.
+    If several batches read the shares of one commit or snapshot, the given batch must be the last of these batches,
+    because the folder with the shares is not copied. On a local path, the copy consists of hard links, which is safe
+    because the files are replaced but never modified. Raises FileNotFoundError if a file is deleted during the copy.
     """
     warehouse = context.warehouse
     files = warehouse.files
@@ -394,7 +395,7 @@ def _link(path: str, to: str) -> None:
 
 
 def _is_later(name: str, batch: int) -> bool:
-    """True if a file of a checkpoint belongs to a batch after ``batch``.
+    """True if a file of a checkpoint is a file of a batch after ``batch``.
 
     The version of the state after a batch is the batch's number plus one. If the copy included a snapshot of a later
     version, Spark would load this snapshot instead of computing the state by re-reading the batches.

@@ -1,12 +1,12 @@
 """Removes rewind points: a source's oldest points if the source has more than ``rewind_points``, and the points that
 are older than ``rewind_point_retention``.
 
-The time in which no process ran the jobs of the source's resource group does not count. A long pause therefore does not
-make the points older.
+The time in which no process ran the jobs of the source's resource group does not count for the age of a point.
+Therefore, points do not become older during a long pause.
 
-A point that is too old is removed in two steps. First, the point gets a reason, and no new REWIND can return to it. But
-a REWIND that was planned earlier may be committed after its user has confirmed it. The data of the point therefore
-stay for ``ERASE_AFTER_SECONDS``, or until that REWIND is carried out.
+A point that is too old is removed in two steps. First, the point gets a reason why it cannot be used, so that no new
+REWIND can return to the point. But a REWIND that was planned earlier may be committed after its user has confirmed it.
+The data of the point are therefore kept for ``ERASE_AFTER_SECONDS``, or until that REWIND is carried out.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def _surplus(points: Collection[RewindPoint], limit: int, pending: Collection[in
 class PointPruning:
     """Removes the points of the sources of one resource group, in the process that owns its jobs.
 
-    The points are removed on a thread of their own, because the copies of a point may be thousands of files. Only one
-    thread may call the public methods.
+    A separate thread removes the points, because the copies of a point may be thousands of files. Only one thread may
+    call the public methods.
     """
 
     def __init__(self, context: Context, wake: Callable[[], None] = lambda: None) -> None:
@@ -124,10 +124,12 @@ class PointPruning:
         self._current: int | None = None
 
     def run_if_due(self, snapshot: Snapshot, busy: Collection[int]) -> None:
-        """Begins to remove points if that is due: at intervals, and after a change of the system parameters.
+        """Begins to remove points if the removal is due. It is due at intervals, and after a change of the system
+        parameters.
 
-        The points of the sources ``busy`` stay, because another thread makes a point or carries out a REWIND, or a
-        point must be made first. Failures of the store are logged; the next call that is due repeats the failed steps.
+        The points of the sources ``busy`` are kept, because another thread makes a point or carries out a REWIND, or
+        because a point must be made first. Failures of the store are logged, and the next due call repeats the failed
+        steps.
         """
         if self._run_in_progress is not None and not self._run_in_progress.done():
             return
@@ -153,7 +155,7 @@ class PointPruning:
             wait([self._run_in_progress])
 
     def stop(self) -> None:
-        """Ends the run in progress after its current source, and waits for this end."""
+        """Makes the run in progress end after its current source, and waits until the run has ended."""
         self._is_stopping.set()
         self.wait()
 
@@ -191,8 +193,8 @@ class PointPruning:
         self._is_tidied = True
 
     def _left_behind(self) -> set[int]:
-        """The sources with copies, if this process has not looked for copies without a point yet. An owner that was
-        killed, or a failure of the store, may have left such copies."""
+        """If this process has not looked for copies without a point yet, returns the sources with copies. An owner that
+        was killed, or a failure of the store, may have left such copies."""
         if self._is_tidied:
             return set()
         names = self._context.warehouse.list_names(f"{self._context.warehouse.uri}/{FOLDER}")
@@ -227,9 +229,9 @@ class PointPruning:
             prune_points(self._context, snapshot, source_id)
 
     def _downtime_before_move(self, source: SourceRecord, points: Collection[RewindPoint]) -> Collection[Stretch]:
-        """The periods before the source's move to its present group. In each period, no process ran the jobs of at
-        least one group. The periods of all groups are used, because the source's earlier group is not known. Empty if
-        the source has no points from before the move."""
+        """Returns periods before the source's move to its present group. In each period, no process ran the jobs of at
+        least one group. The periods of all groups are used, because the source's earlier group is not known. The result
+        is empty if the source has no points from before the move."""
         if not any(point.has_data and point.operation < source.group_since for point in points):
             return ()
         move = self._context.metastore.operation(source.group_since)
@@ -241,8 +243,8 @@ class PointPruning:
     def _aged(
         self, point: RewindPoint, retention_ms: int | None, stretches: Collection[Stretch], now: int
     ) -> RewindPoint:
-        """The point as it must be stored now. A point that is too old gets a reason. A point that has had this reason
-        for long enough loses its data.
+        """Returns the point in the form in which it must be stored now. A point that is too old gets a reason. A point
+        that has had this reason for long enough loses its data.
 
         The time at which a point gets its reason replaces the time at which the point was made, because the next owner
         of the jobs may have to erase the point. If the stored time is in the future because the clock was set back, the

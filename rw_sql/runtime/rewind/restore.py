@@ -1,8 +1,9 @@
 """Carries out a REWIND: restores tables and checkpoints, and adjusts the positions in the checkpoints.
 
-All jobs concerned must be stopped. Each step checks whether it has been done already, so that after a crash the next
-owner can run all steps again. A step that the store cannot refuse first checks that this process still holds the lease.
-Otherwise, an owner that was suspended could resume and make changes after the next owner has carried out the REWIND.
+All jobs that the REWIND affects must be stopped. Each step checks whether it has been done already, so that after a
+crash the next owner can run all steps again. Before a step that the store cannot refuse, the code checks that this
+process still holds the lease. Otherwise, an owner that was suspended could resume and make changes after the next owner
+has carried out the REWIND.
 
 Delta's RESTORE reverts a table with a new commit. To prevent readers of the table from processing the restored rows
 again, the copies of their checkpoints are advanced to the version after that commit. The commit records a new run and
@@ -138,7 +139,7 @@ def restored_for(warehouse: Warehouse, table: str, rewind: int, above: int) -> i
 
 
 def _restore(context: Context, job: str, table: str, version: int, rewind: int, *, generation: int, done: int) -> int:
-    """Restores a job's table unless that is already done; returns the version of the restore.
+    """Restores a job's table, unless the table is already restored; returns the version of the restore.
 
     The run that restores the table has the epoch of the REWIND, even if the catalog is newer. With a newer epoch, the
     operations after the REWIND would get no rewind points, although no run has read anything since the REWIND.
@@ -222,7 +223,7 @@ def _replace(context: Context, checkpoint: str, fresh: str, names: Sequence[str]
 
 
 def _remove_tries(warehouse: Warehouse, checkpoint: str) -> None:
-    """Deletes the folders in which processes that were killed have prepared a copy of a checkpoint."""
+    """Deletes the folders in which killed processes had prepared a copy of a checkpoint."""
     folder, _, name = checkpoint.rpartition("/")
     for found in warehouse.list_names(folder):
         if found.startswith(f"{name}{_TRY}"):

@@ -1,9 +1,9 @@
-"""Decides which jobs must be stopped to make a rewind point or to carry out a REWIND, and runs that work. Removes old
+"""Makes rewind points and carries out REWINDs, and decides which jobs must be stopped for this work. Also removes old
 rewind points.
 
 The reconciler calls this module in each pass. A source's reader waits while a rewind point for an unsafe operation is
 made. All jobs affected by a REWIND wait until the REWIND is carried out. Pending work is derived from the catalog and
-the recorded job facts, so the next owner can continue it.
+the recorded job facts, so the next owner can continue the work.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _STORE_LOOK_SECONDS = 10.0
 
 @dataclass(slots=True)
 class _Work:
-    """Work on a source that is in progress: its purpose, and the time of its next retry."""
+    """Work on a source that is in progress. The fields are the purpose of the work, and the time of the next retry."""
 
     aim: tuple[int, ...]
     future: Future[None] | None = None
@@ -79,10 +79,11 @@ class Rewinding:
         self._pruning = PointPruning(context, wake)
 
     def withheld(self, snapshot: Snapshot, busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
-        """The jobs that must not run now. ``busy`` are the jobs that run or are being started or stopped: in this
-        process or, if they were moved from another resource group, in the process of that group's owner.
+        """Returns the jobs that must not run at present. ``busy`` are the jobs that run or are being started or
+        stopped: in this process or, if they were moved from another resource group, in the process of that group's
+        owner.
 
-        Starts the work that the returned jobs wait for, as soon as all of them are stopped.
+        As soon as all returned jobs are stopped, starts the work for which these jobs wait.
         """
         found: set[str] = set()
         owed: set[str] = set()

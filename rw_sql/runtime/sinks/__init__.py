@@ -1,4 +1,5 @@
-"""The job of a sink: a query over a log, a view's table or its changes, written in batches by a connector's writer.
+"""Contains the job of a sink. The job runs a query over a log, a view's table or a view's changes, and a connector's
+writer writes the rows in batches.
 
 Imports: ``upkeep``, ``positions`` and the packages below. Begin with ``job``.
 """

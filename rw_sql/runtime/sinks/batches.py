@@ -85,7 +85,7 @@ def _without_replaced(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 def _without_moves(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Represents each update that changes a key as Debezium does: as a delete of the old key and an insert of the new
-    one. Another row of the same commit may have had the new key before."""
+    key. Another row of the same commit may have had the new key before."""
     changes = rows[CHANGE]
     is_old, is_new = (pc.equal(changes, f"update_{image}image") for image in ("pre", "post"))
     columns = {name: _exact(rows[name]) for name in (*keys, VERSION)}
@@ -110,17 +110,17 @@ def _has_floats(kind: pa.DataType) -> bool:
 
 
 def _exact(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values in a form by which Arrow can group. In contrast to :func:`comparable`, 0.0 and -0.0 differ, because
-    their texts, and therefore the keys of Kafka's records, differ. If 0.0 and -0.0 are equal in a target, the target
-    itself merges their rows."""
+    """The values in a form by which Arrow can group. In contrast to the result of :func:`comparable`, 0.0 and -0.0
+    differ here, because their texts differ, and therefore the keys of Kafka's records differ too. If 0.0 and -0.0 are
+    equal in a target, the target itself merges their rows."""
     if not pa.types.is_floating(values.type):
         return comparable(values)
     return pc.if_else(pc.is_nan(values), pa.scalar(math.nan, values.type), values)
 
 
 def _without_equal(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Removes the old and the new row of each update that changes only hidden columns, and none of ``columns``. The
-    caller must ensure that no two rows of the table have the same values in ``columns``."""
+    """Removes the old row and the new row of each update that changes only hidden columns and no column of ``columns``.
+    The caller must ensure that no two rows of the table have the same values in ``columns``."""
     is_update = pc.is_in(rows[CHANGE], value_set=pa.array(["update_preimage", "update_postimage"]))
     images = rows.append_column("__at", pa.array(range(rows.num_rows), pa.int64())).filter(is_update)
     try:

@@ -1,4 +1,5 @@
-"""A sink's query: writes the changes of the tables of its inputs to an external target, each batch at least once.
+"""The query of a sink. The query writes the changes of the tables of its inputs to an external target, each batch at
+least once.
 
 If the target stores the number of a batch with its rows, each batch is written exactly once. For other targets,
 commits without rows to the sink's own table in the warehouse record the completed batches. If the process is killed
@@ -85,9 +86,9 @@ def _require_target(look: SinkLook) -> None:
 def _fenced(context: Context, spec: SinkSpec, writer: SinkWriter, run: int, checkpoint: str) -> int | None:
     """Fences earlier runs at the target; returns the last batch in the target, as ``SinkWriter.fence`` does.
 
-    Raises StalledError if the target has a run or a batch that this warehouse does not know, because the warehouse was
-    restored from a backup that is older than the target. The next batches would get the numbers of batches in the
-    target, and would be skipped as complete although they contain other rows.
+    Raises StalledError if the target has a run or a batch that is missing in this warehouse. This happens if the
+    warehouse was restored from a backup that is older than the target. Without the error, the next batches would get
+    the numbers of batches in the target. The sink would then skip them as complete, although they contain other rows.
     """
     try:
         held = writer.fence(run, spec.generation)
@@ -104,9 +105,9 @@ def _fenced(context: Context, spec: SinkSpec, writer: SinkWriter, run: int, chec
 
 
 def _require_marks(context: Context, spec: SinkSpec, options: Mapping[str, str]) -> None:
-    """Raises StalledError if the target lacks marks of the batches that the sink has written, because the target is
-    then another table with the same name, or an older copy of the target. If the sink continued with its next batch,
-    earlier rows would be missing in the target."""
+    """Raises StalledError if the target lacks the marks of batches that the sink has written. The target is then
+    another table with the same name, or an older copy of the original target. If the sink continued with its next
+    batch, earlier rows would be missing in the target."""
     kind = sink_connector(spec.connector)
     known = last_commit(context.warehouse, context.warehouse.data(spec.sink_id, spec.generation), spec.generation)
     if known is None or known.newest_batch < 0 or not isinstance(kind, MarkingSink):
@@ -319,8 +320,8 @@ class Sink:
         return log.where("_rw_error IS NULL").selectExpr(*columns, *order)
 
     def _in_order(self, frame: DataFrame, batch: int) -> DataFrame:
-        """The rows of a batch. For a sink of a source, no row of a split comes in a later batch than its successors.
-        For a sink of a change feed, all changes of a key in a commit come in one batch."""
+        """The rows of a batch. If the sink reads a source, no row of a split comes in a later batch than the rows after
+        it in the split. If the sink reads a change feed, all changes of a key in a commit come in one batch."""
         if self.feed is not None:
             return self.feed.rows(frame, batch)
         log = None if self.log is None else self.log.rows(frame.sparkSession, batch)
@@ -362,15 +363,15 @@ class Sink:
         return arranged(rows, self.spec.shape, keys_move=any(given.has_feed for given in self.spec.inputs))
 
     def _parts(self, frame: DataFrame, batch: int) -> list[DataFrame]:
-        """The parts in which a batch is held in memory. There are several parts only if a commit of a change feed is
-        larger than a batch should be, and the writer writes parts."""
+        """The parts in which a batch is held in memory. A batch has several parts only if a commit of a change feed is
+        larger than the intended size of a batch and the writer can write a batch in parts."""
         if self.feed is None or not isinstance(self.writer, PartWriter):
             return [frame]
         parts = self.feed.parts(frame, batch, BATCH_BYTES)
         return parts if len(parts) == 1 or self.writer.accepts_parts() else [frame]
 
     def _write_part(self, rows: pa.Table, batch: int) -> None:
-        """Writes a part of a batch, except its last part."""
+        """Writes a part of a batch that is not the batch's last part."""
         if rows.num_rows and isinstance(self.writer, PartWriter):
             with self.streaming.turn():
                 self.progress.require_turn(batch)
@@ -416,8 +417,9 @@ class Sink:
         return left.slice(0, 0) if error.is_rest_written else left
 
     def _misfit(self, said: str, batch: int) -> StalledError:
-        """The error for a target that does not accept rows any more. The reason is that the target was replaced, or the
-        problem that another check of the target finds, or otherwise the target's message ``said``."""
+        """The error for a target that does not accept rows any more. The error states that the target was replaced, or
+        states the problem that another check of the target finds. If neither applies, the error contains the target's
+        message ``said``."""
         options = self.context.resolve(self.spec.options, self.context.metastore.snapshot())
         try:
             _require_marks(self.context, self.spec, options)

@@ -1,4 +1,4 @@
-"""Determines whether a sink retries a batch by itself if the target has accepted a part of the batch, but refuses
+"""Determines whether a sink automatically retries a batch if the target has accepted a part of the batch but refuses
 another part."""
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ equal failures."""
 
 
 def is_last_attempt(context: Context, spec: SinkSpec, batch: int, reason: str) -> bool:
-    """Counts the failure of a batch of which a part was written. Returns True if the sink must not retry the batch by
-    itself.
+    """Counts a failure of a batch if a part of the batch was written. Returns True if the sink must not retry the batch
+    automatically.
 
-    Each retry writes the same part again. This repeats the records in a topic, and adds files to a Delta or Iceberg
-    table, so other sinks than ``jdbc`` do not retry. A table of PostgreSQL stays the same, apart from the effects of
-    triggers. A ``jdbc`` sink therefore retries a few times, because the problem may pass: for example a failover, or a
-    missing row of another table.
+    Each retry writes the same part again. This would repeat the records in a topic, and would add files to a Delta or
+    Iceberg table, so sinks other than ``jdbc`` do not retry. In a PostgreSQL table, writing the same part again changes
+    nothing, apart from the effects of triggers. A ``jdbc`` sink therefore retries a few times, because the problem may
+    be temporary, such as a failover or a missing row of another table.
     """
     if spec.connector != "jdbc":
         return True

@@ -26,8 +26,8 @@ the arguments, and every statement with a marker then fails with UNBOUND_SQL_PAR
 def bound_arguments(spark: SparkSession) -> Iterator[None]:
     """A context manager inside which Spark replaces the markers of a statement with the statement's arguments.
 
-    The context manager changes a setting of the session, and restores the setting at the end. It does nothing in a
-    version of Spark without this setting.
+    The context manager changes a setting of the session, and restores the setting at the end. In a version of Spark
+    without this setting, the context manager does nothing.
     """
     try:
         is_needed = spark.conf.get(_IN_THE_ANALYZER) == "false"

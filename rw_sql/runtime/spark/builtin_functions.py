@@ -45,7 +45,7 @@ def function_names(spark: SparkSession) -> list[str]:
 
 
 def counts_of(spark: SparkSession, name: str, counts: Iterable[int]) -> list[int]:
-    """The numbers of arguments that a function accepts, out of ``counts``."""
+    """Returns those numbers in ``counts`` that the function accepts as its number of arguments."""
     from pyspark.errors import PySparkException
 
     taken = []
@@ -60,8 +60,8 @@ def counts_of(spark: SparkSession, name: str, counts: Iterable[int]) -> list[int
 
 
 def range_of(counts: list[int]) -> list[int | None]:
-    """Summarizes the accepted numbers of arguments: their minimum, their maximum (None: no maximum) and, if it is not
-    1, the step between them."""
+    """Summarizes the accepted numbers of arguments. Returns their minimum, their maximum (None if there is no maximum)
+    and, if the step between them is not 1, the step."""
     least, is_open = counts[0], counts[-1] in _MANY
     few = [count for count in counts if count in _FEW]
     # Irregular gaps between accepted numbers, as in (0, 1, 3), are not recorded. The analysis therefore accepts the

@@ -39,7 +39,7 @@ def delta_prefix(spark: SparkSession) -> str:
 
 
 def delta_table(spark: SparkSession, path: str) -> str:
-    """The text with which a query of the session refers to the Delta table at ``path``."""
+    """The text by which a query of the session refers to the Delta table at ``path``."""
     return f"{delta_prefix(spark)}{quoted_for_spark(path)}"
 
 
@@ -68,8 +68,8 @@ def is_users_database(spark: SparkSession, name: str, warehouse: str) -> bool:
 
 
 def in_current_database(spark: SparkSession, name: str) -> str:
-    """The full name of a table of the session's current database. Empty if there is no such table, or if that database
-    is the current database of new sessions, and thus of jobs."""
+    """The full name of a table of the session's current database. The result is empty if there is no such table, or if
+    that database is the current database of new sessions, and thus of jobs."""
     current = spark.catalog.currentCatalog(), spark.catalog.currentDatabase()
     if current == (SPARK_CATALOG, _DEFAULT):
         return ""

@@ -1,4 +1,5 @@
-"""What executors report about their Python and its packages, and the stall reasons for executors that lack any."""
+"""Evaluates the reports of executors about their Python and its packages, and makes the stall reasons for executors
+that lack Python or a package."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ _WITH_EXTRA = ("boto3", "confluent_kafka", "nats", "pulsar", "pyiceberg")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one executor reports: see :func:`rw_sql.runtime.spark.executor_task.answer`. ``process`` identifies the
+    """The report of one executor (see :func:`rw_sql.runtime.spark.executor_task.answer`). ``process`` identifies the
     executor's process."""
 
     host: str
@@ -69,7 +70,7 @@ class Answer:
 
     @property
     def place(self) -> str:
-        """The executor, as a message names it."""
+        """The name of the executor in messages."""
         return _place(self.host, self.process[1])
 
 
@@ -89,8 +90,8 @@ def missing_packages(answers: Sequence[Answer], version: str) -> str:
 
 
 def unusable_pythons(context: SparkContext, error: str) -> str:
-    """The stall reason if executors cannot run Python tasks. ``error`` is the error of such tasks, or empty; if it is
-    empty and no executor has an unusable Python, the result is empty."""
+    """The stall reason if executors cannot run Python tasks. ``error`` is the error of such tasks, or empty. If
+    ``error`` is empty and no executor has an unusable Python, the result is empty."""
     mine = f"{sys.version_info[0]}.{sys.version_info[1]}"
     python = str(context.pythonExec)
     found = [
@@ -113,8 +114,8 @@ def unusable_pythons(context: SparkContext, error: str) -> str:
 
 
 def _interpreters(context: SparkContext, python: str) -> list[tuple[str, str, str, str]]:
-    """For each executor that answers: its host and folder, the exit status of its interpreter, and the interpreter's
-    version or error. Spark runs these commands without Python."""
+    """Returns, for each executor that responds, the executor's host and folder, the exit status of its interpreter, and
+    the interpreter's version or error. Spark runs the commands that find these values without Python."""
     try:
         tasks = 2 * max(context.defaultParallelism, 1)
         asking = prepare(lambda: output_of_executors(context, ["sh", "-c", _SCRIPT, python], tasks), "pythons")

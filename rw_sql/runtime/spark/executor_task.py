@@ -1,7 +1,8 @@
-"""The task with which each executor prepares itself for rw_sql's jobs, and reports what it lacks.
+"""Defines the task with which each executor prepares itself for rw_sql's jobs, and reports the files and packages that
+the executor lacks.
 
-Executors receive this module by value, because they may not have this package. It therefore imports only the standard
-library and functions that also travel by value.
+Executors receive this module by value, because they may not have this package. The module therefore imports only the
+standard library and functions that are also sent by value.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ def answer(
 
     If the first of the task's ``rows`` is a byte string, it contains the private files that the executor needs, as
     JSON. ``folder`` is a folder in which the driver wrote ``token``; it is empty if the executor need not see a folder.
-    ``packages`` are the packages that the executor's Python processes import; ``version`` is the driver's version of
+    ``packages`` are the packages that the executor's Python processes import. ``version`` is the driver's version of
     rw_sql, or empty.
 
-    The result says where the executor runs, the file that it wrote (``name``), and what is wrong: ``unshared`` for the
-    folder, ``unwritten`` for the files, ``missing`` for the packages, ``version`` for another version of rw_sql.
+    The result states where the executor runs, and the file that it wrote (``name``). The result also contains the
+    problems: ``unshared`` concerns the folder, ``unwritten`` the files, ``missing`` the packages, and ``version``
+    another version of rw_sql.
     """
     name, unshared = _checked(folder, token, number) if folder else ("", "")
     given = next(iter(rows), None)
@@ -73,15 +75,16 @@ def answer(
 
 
 def remove(folder: str, seconds: float) -> list[None]:
-    """Runs on an executor, for at least ``seconds``: deletes its copy of a driver's folder of private files."""
+    """Runs on an executor for at least ``seconds``. Deletes the executor's copy of a driver's folder of private
+    files."""
     discard(folder)
     time.sleep(seconds)
     return []
 
 
 def _checked(folder: str, token: str, number: int) -> tuple[str, str]:
-    """The name of the file that this task wrote into the folder, and what is wrong with the folder; empty if nothing
-    is."""
+    """Returns the name of the file that this task has written into the folder, and the problem of the folder. The
+    problem is empty if there is none."""
     name = f"task-{number}-{os.getpid()}"
     try:
         with open(f"{folder}/driver", encoding="utf-8") as file:
@@ -109,7 +112,8 @@ def _is_installed(package: str) -> bool:
 
 
 def _other_version(version: str) -> str:
-    """The version of rw_sql on this executor, if it is not ``version``; empty if it is, or if it is not known."""
+    """Returns the version of rw_sql on this executor, if this version differs from ``version``. Returns the empty
+    string if both are equal, or if the executor's version is not known."""
     try:
         found = importlib.metadata.version(OWN_DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:

@@ -3,7 +3,7 @@
 Before a job starts and before each large batch, each new executor runs a task. The task checks that the executor shares
 the warehouse's folder (:mod:`rw_sql.runtime.spark.shared_folder`) and has the Python packages that the job's reader
 needs, and writes the driver's private files at the same paths on the executor's host. The files travel as rows of the
-task, which are in no plan, option, log or page. Changed secrets are new files, and cause another task.
+task, which are in no plan, option, log or page. If a secret changes, it is written to a new file, so another task runs.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ The first time is limited because the host may delete the private files.
 
 @dataclass(slots=True)
 class _Prepared:
-    """What an executor has, until the monotonic time ``until``."""
+    """The files and packages that an executor has. The information is valid until the monotonic time ``until``."""
 
     until: float
     packages: set[str] = field(default_factory=set)
@@ -82,11 +82,11 @@ class _Prepared:
 
 @dataclass(slots=True)
 class _Known:
-    """The prepared executors by id, and refusals by the packages and files that were asked for, each valid
-    until a monotonic time.
+    """The prepared executors by id, and the refusals by the requested packages and files. Each entry is valid until a
+    monotonic time.
 
-    Until the monotonic time ``none_until``, a call does not wait for executors, because an earlier call has waited in
-    vain.
+    Until the monotonic time ``none_until``, a call does not wait for executors, because an earlier call has waited
+    without success.
     """
 
     executors: dict[str, _Prepared] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class _Known:
         if had is None or had.until <= time.monotonic():
             had = _Prepared(until)
         elif not (had.packages.issubset(packages) and had.files.issubset(files)):
-            until = min(until, had.until)  # What was not asked for now remains valid only as long as before.
+            until = min(until, had.until)  # Other items must not expire later than before.
         self.executors[executor] = _Prepared(until, had.packages.union(packages), had.files.union(files))
 
 
@@ -122,8 +122,8 @@ def require_executors(warehouse: Warehouse, spark: SparkSession, packages: tuple
     path.
 
     ``packages`` are the Python packages that a reader of an upstream needs; None for a job whose executors read no
-    upstream. For a reader, the executors also receive the private files; StalledError is also raised if an executor
-    cannot use these files, or lacks a package.
+    upstream. For a reader, the executors also receive the private files. In this case, StalledError is also raised if
+    an executor cannot use these files or lacks a package.
 
     With a local master, the call takes microseconds.
     """
@@ -155,8 +155,8 @@ def require_executors(warehouse: Warehouse, spark: SparkSession, packages: tuple
 
 
 def remove_files(spark: SparkSession) -> None:
-    """Deletes the private files that executors have received from this process, as far as executors still run and have
-    free cores. Waits at most five seconds; raises nothing."""
+    """Deletes the private files that executors have received from this process. Only executors that still run and have
+    free cores delete their files. Waits at most five seconds, and raises no error."""
     context = spark.sparkContext
     folder = _has_files.pop(context, "")
     _known.pop(context, None)
@@ -176,8 +176,8 @@ def remove_files(spark: SparkSession) -> None:
 def _asked(
     warehouse: Warehouse, context: SparkContext, packages: tuple[str, ...], files: Mapping[str, str]
 ) -> tuple[str, float]:
-    """Asks and prepares the executors. Returns the reason why the current executors cannot be used, or an empty reason
-    and the time in seconds for which the executors count as prepared."""
+    """Checks and prepares the executors. If the current executors cannot be used, returns the reason. Otherwise,
+    returns an empty reason, and the time in seconds for which the executors count as prepared."""
     group = f"rw_sql asks executors for {warehouse.uri}, {uuid.uuid4().hex}"
 
     def ask() -> list[Answer]:
@@ -221,8 +221,8 @@ def _asked(
 
 
 def _some_executors(context: SparkContext, known: _Known) -> set[str]:
-    """Waits until there are executors, and returns their ids. The wait is limited and the result may be empty, because
-    some clusters start executors only for tasks, which small batches do not need."""
+    """Waits until there are executors, and returns their ids. The wait is limited, and the result may be empty, because
+    some clusters start executors only when there are tasks. Small batches need no tasks."""
     deadline = time.monotonic() + _FIRST_SECONDS
     while not (found := _executors(context)) and known.none_until <= time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
@@ -239,7 +239,7 @@ def _executors(context: SparkContext) -> set[str]:
 def _ask(
     warehouse: Warehouse, context: SparkContext, packages: tuple[str, ...], files: Mapping[str, str]
 ) -> list[Answer]:
-    """The answers of the executors. Each executor is asked at least once, provided that Spark assigns it a task."""
+    """Returns the reports of the executors. Each executor to which Spark assigns a task sends at least one report."""
     found: dict[tuple[str, tuple[int, str]], Answer] = {}
     with SharedFolder.made(warehouse) as folder:
         for _ in range(_ROUNDS):
@@ -288,8 +288,8 @@ def _look(
 
 
 def _rows(context: SparkContext, files: Mapping[str, str], tasks: int) -> RDD[Any]:
-    """An RDD with one task per row. If there are files, each row contains them. The files are not in the tasks'
-    function, because py4j logs its commands, of which the function is a part."""
+    """An RDD with one task per row. If there are files, each row contains the files. The function of the tasks does not
+    contain the files, because py4j logs its commands, and these commands contain the function."""
     if not files:
         return context.parallelize(range(tasks), tasks)
     row = json.dumps(dict(files)).encode()
@@ -298,7 +298,7 @@ def _rows(context: SparkContext, files: Mapping[str, str], tasks: int) -> RDD[An
 
 
 def own_version() -> str:
-    """The version of rw_sql that is installed for this process; empty if none is installed."""
+    """The version of the installed rw_sql; empty if rw_sql is not installed as a package."""
     try:
         return importlib.metadata.version(executor_task.OWN_DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:

@@ -1,7 +1,8 @@
-"""A statement's rows as a DataFrame.
+"""Returns a statement's rows as a DataFrame.
 
-Creating a DataFrame in the JVM and collecting it would take as long as many statements take to run. The methods that
-nearly all callers use therefore work on the rows in Python. The JVM's frame is only created for other methods.
+For many statements, creating and collecting a DataFrame in the JVM would take as long as running the statement. The
+methods that nearly all callers use therefore work on the rows in Python. A DataFrame in the JVM is created only for the
+other methods.
 """
 
 from __future__ import annotations
@@ -59,10 +60,12 @@ def arrow_of(table: Table) -> tuple[pa.Table, StructType]:
 
 
 class Answer(ClassicDataFrame):
-    """A DataFrame whose rows are in Python's memory. The methods defined here return the same values as Spark's."""
+    """A DataFrame whose rows are in Python's memory. The methods of this class return the same values as Spark's
+    methods."""
 
     def __new__(cls, *_: Any) -> Answer:
-        """A new object. In Spark 4.0, the base class accepts only the arguments of its own ``__init__`` here."""
+        """Creates an object. This method is necessary because ``__new__`` of the base class in Spark 4.0 accepts only
+        the arguments of the base class's ``__init__``."""
         return object.__new__(cls)
 
     def __init__(self, spark: SparkSession, rows: pa.Table, schema: StructType) -> None:

@@ -1,10 +1,11 @@
-"""Ctrl-C ends the statement that runs in the main thread, together with its Spark jobs and waits. Streams continue.
+"""Makes Ctrl-C end the statement that runs in the main thread, together with the statement's Spark jobs and waits.
+Streams continue.
 
-PySpark's own handler cancels *all* jobs. It also uses the connection to the JVM on which the main thread is waiting for
-a response, and thus corrupts this connection. During a call to the JVM, the handler of this module only records the
+PySpark's own handler of Ctrl-C cancels *all* jobs. It also uses the JVM connection on which the main thread is waiting
+for a response, and thus corrupts this connection. During a call to the JVM, the handler of this module only records the
 interruption. Another thread cancels the jobs with the main thread's tag, and KeyboardInterrupt is raised after the call
-has returned. A call that does not return within a few seconds is abandoned with its connection. The next statement
-opens another connection.
+has returned. If a call does not return within a few seconds, the call and its connection are abandoned. The next
+statement opens another connection.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ must return."""
 
 
 class StatementInterrupted(KeyboardInterrupt):
-    """A KeyboardInterrupt with a message, for example that the statement was already committed."""
+    """A KeyboardInterrupt with a message. For example, the message states that the statement was already committed."""
 
     def _render_traceback_(self) -> list[str]:
         """IPython's hook: a notebook shows the message without a traceback."""
@@ -123,8 +124,8 @@ def shielded() -> Iterator[None]:
     """A context manager that delays Ctrl-C until the end of the ``with`` block, for work that must not be interrupted
     in the middle.
 
-    If Ctrl-C was pressed, KeyboardInterrupt is raised at the end of the block, and replaces an error of the work. If
-    the embedding program has its own handler, that handler is kept, and Ctrl-C is not delayed.
+    If Ctrl-C was pressed, KeyboardInterrupt is raised at the end of the block. It replaces an error that the work has
+    raised. If the embedding program has its own handler, that handler is kept, and Ctrl-C is not delayed.
     """
     handler = signal.getsignal(signal.SIGINT) if _is_main() else None
     if not _is_replaceable(handler):
@@ -142,8 +143,8 @@ def shielded() -> Iterator[None]:
 
 
 def running_tasks() -> tuple[int, int]:
-    """The numbers of finished and of all known tasks in the Spark jobs that the main thread runs; zeros if the main
-    thread runs no Spark job."""
+    """Returns the number of finished tasks and the number of all known tasks in the Spark jobs that the main thread
+    runs. Both numbers are 0 if the main thread runs no Spark job."""
     context = _main.context
     if context is None or not _main.is_calling or is_stopped(context):
         return 0, 0
@@ -224,7 +225,7 @@ def _cancel(call: int) -> None:
 
 
 def _leave_call() -> None:
-    """Abandons the main thread's connection, whose pending response is never read."""
+    """Abandons the main thread's connection. The pending response of the connection is never read."""
     _main.is_calling = _main.is_interrupted = _main.is_tagged = False
     connection = _main.client.get_thread_connection()
     if connection is not None:

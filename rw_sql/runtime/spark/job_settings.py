@@ -1,9 +1,9 @@
-"""Spark's settings of the sessions for jobs.
+"""Defines Spark's settings in the sessions for jobs.
 
-The rows of a view, a table or a sink depend on its definition and its input, never on the settings of the process that
-runs its job. Another process, with other settings, may continue the job at any time. The settings that change the
-meaning of a query are therefore fixed here. Settings that change only how Spark computes, such as memory, joins,
-compression and state stores, are left to the user.
+The rows of a view, table or sink depend only on the object's definition and input, never on the settings of the process
+that runs the object's job. Another process, with other settings, may continue the job at any time. The settings that
+change the meaning of a query are therefore fixed here. Settings that change only how Spark computes, such as memory,
+joins, compression and state stores, are left to the user.
 """
 
 from __future__ import annotations

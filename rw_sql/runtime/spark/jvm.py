@@ -1,10 +1,11 @@
-"""Accesses the private parts of PySpark that rw_sql uses: the JVM's objects behind sessions, frames and queries.
+"""Accesses the private parts of PySpark that rw_sql uses. These are the JVM's objects behind sessions, frames and
+queries.
 
-Only three other modules of ``rw_sql`` read such attributes: :mod:`rw_sql.runtime.spark.frames`, whose class *is* a
-DataFrame, and :mod:`rw_sql.connectors.kafka.spark_reader` and
-:mod:`rw_sql.connectors.support.records.range_stream`, which run without ``rw_sql.runtime``. If a release of PySpark
-renames one of these attributes, only this module has to change.
-Each access is a call through py4j's socket, which takes tens of microseconds.
+Only three other modules of ``rw_sql`` read private attributes of PySpark. The class in
+:mod:`rw_sql.runtime.spark.frames` *is* a DataFrame. The modules :mod:`rw_sql.connectors.kafka.spark_reader` and
+:mod:`rw_sql.connectors.support.records.range_stream` run without ``rw_sql.runtime``. If a release of PySpark renames
+one of these attributes, only this module has to change. Each access is a call through py4j's socket, which takes tens
+of microseconds.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ def java_class(spark: SparkSession, name: str) -> Any:
 
 
 def scala_object(spark: SparkSession, name: str) -> Any:
-    """The Scala object with the full name ``name``. Needed only if a class of the same name hides the object's
-    methods."""
+    """The Scala object with the full name ``name``. This function is needed only if a class of the same name hides the
+    object's methods."""
     return getattr(java_class(spark, f"{name}$"), "MODULE$")
 
 
@@ -79,11 +80,11 @@ def scala_sequence(spark: SparkSession, *values: Any) -> Any:
 
 
 def keep_classes(spark: SparkSession) -> None:
-    """Caches the classes that PySpark uses all the time, so that PySpark finds them without a call to the JVM.
+    """Caches the classes that PySpark uses very often, so that PySpark finds these classes without a call to the JVM.
 
     Otherwise, each use of a class costs a call. For a short name, Java also searches every jar for a class with the
-    short name, and then for a class of this name in each package that PySpark imports. Of these ten searches, only the
-    last finds the class.
+    short name, and searches each package that PySpark imports for a class of this name. Only the last of these ten
+    searches finds the class.
     """
     from py4j.java_gateway import JavaClass
 
@@ -114,7 +115,7 @@ def java_session(spark: SparkSession) -> Any:
 
 
 def java_properties(spark: SparkSession, settings: Mapping[str, str]) -> Any:
-    """Settings as a ``java.util.Properties``, which a session's ``SQLConf`` takes in a single call."""
+    """Returns settings as a ``java.util.Properties`` object, which a session's ``SQLConf`` accepts in a single call."""
     properties = java_class(spark, "java.util.Properties")()
     for key, value in settings.items():
         properties.setProperty(key, value)
@@ -122,7 +123,7 @@ def java_properties(spark: SparkSession, settings: Mapping[str, str]) -> Any:
 
 
 def session_settings(spark: SparkSession) -> Any:
-    """The current settings of a session, a ``org.apache.spark.sql.internal.SQLConf``."""
+    """The current settings of a session, which are a ``org.apache.spark.sql.internal.SQLConf``."""
     return java_session(spark).sessionState().conf()
 
 
@@ -140,10 +141,11 @@ def output_of_executors(context: SparkContext, command: list[str], tasks: int) -
 
 
 def bytes_of_file(context: SparkContext, path: str, tasks: int) -> RDD[bytes]:
-    """Reads a file that contains byte strings, each after its length in four bytes, into the tasks of an RDD.
+    """Reads a file of byte strings into the tasks of an RDD. In the file, the length of each byte string, as a number
+    of four bytes, precedes the byte string.
 
-    PySpark's ``parallelize`` does the same with a file of its own. The bytes do not pass through py4j, which logs its
-    commands at the level DEBUG.
+    PySpark's ``parallelize`` does the same with a file that it writes itself. The bytes are not sent through py4j,
+    because py4j logs its commands at the level DEBUG.
     """
     from pyspark import RDD
     from pyspark.serializers import NoOpSerializer
@@ -156,8 +158,8 @@ def bytes_of_file(context: SparkContext, path: str, tasks: int) -> RDD[bytes]:
 
 
 def collect_within(spark: SparkSession, rdd: RDD[Any], seconds: float) -> None:
-    """Computes an RDD, and cancels the computation after ``seconds``. Raises Py4JError, also for a cancelled
-    computation."""
+    """Computes an RDD, and cancels the computation after ``seconds``. Raises Py4JError if the computation fails or is
+    cancelled."""
     made: Any = rdd
     computing = made._jrdd.collectAsync()
     try:
@@ -196,12 +198,12 @@ def planned_bytes(frame: DataFrame) -> int:
 
 
 def time_zone_of_texts(spark: SparkSession) -> str:
-    """The time zone in which expressions of a plan write their times as text, in this thread."""
+    """The time zone in which the expressions of a plan convert times to text, in this thread."""
     return str(java_class(spark, "org.apache.spark.sql.internal.SQLConf").get().sessionLocalTimeZone())
 
 
 def parsed_plan(spark: SparkSession, text: str) -> Any:
-    """The logical plan of a statement, unresolved. Raises ParseException."""
+    """The unresolved logical plan of a statement. Raises ParseException."""
     return java_session(spark).sessionState().sqlParser().parsePlan(text)
 
 
@@ -222,14 +224,14 @@ def serving_thread(context: Any) -> int:
     """The number of the JVM's thread that serves the calls of this thread. If this thread has no connection to the JVM,
     opens one.
 
-    Python's and the JVM's threads correspond to each other unless ``PYSPARK_PIN_THREAD`` is false.
+    Unless ``PYSPARK_PIN_THREAD`` is false, each Python thread has its own thread in the JVM.
     """
     return int(getattr(context._jvm, "java.lang.Thread").currentThread().getId())
 
 
 def cpu_time_of(context: Any, thread: int) -> int:
     """The CPU time in nanoseconds used by a thread of the JVM; -1 if the thread has ended or the JVM does not measure
-    it."""
+    CPU time."""
     management = getattr(context._jvm, "java.lang.management.ManagementFactory")
     return int(management.getThreadMXBean().getThreadCpuTime(thread))
 
@@ -242,7 +244,8 @@ def thread_infos(context: Any) -> str:
 
 
 def save_command(rows: DataFrame, path: str, layout: str, options: dict[str, str]) -> Any:
-    """The command with which ``DataFrameWriter.save`` would write the rows to new files in the format ``layout``.
+    """Returns the command with which ``DataFrameWriter.save`` would write the rows to new files in the format
+    ``layout``.
 
     The command is not run yet.
     """
@@ -298,7 +301,7 @@ def set_active_session(spark: SparkSession) -> None:
 
 
 def task_counts(context: SparkContext, tag: str) -> tuple[int, int]:
-    """The numbers of finished and of known tasks in the running jobs that have a tag."""
+    """Returns the number of finished tasks and the number of known tasks in the running jobs that have a tag."""
     tracker = java_context(context).statusTracker()
     done = known = 0
     for job in sorted(tracker.getJobIdsForTag(tag))[-_NEWEST_JOBS:]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class NoSpark(SparkSessions):
-    """Replaces the sessions in a process without a JVM: every use of the JVM raises SqlError NO_SESSION."""
+    """Replaces the sessions in a process without a JVM. Every use of the JVM raises SqlError NO_SESSION."""
 
     # The constructor of the base class is not called, because it reads the JVM of a session.
     def __init__(self) -> None:
@@ -28,14 +28,14 @@ class NoSpark(SparkSessions):
         )
 
     def is_alive(self) -> bool:
-        """Returns True: there is no JVM that could have ended."""
+        """Returns True, because there is no JVM that could have ended."""
         return True
 
     def require_alive(self, done: str = "") -> None:
-        """Does nothing: there is no JVM that could have ended."""
+        """Does nothing, because there is no JVM that could have ended."""
 
     def running_query(self, query_id: str) -> str | None:
-        """Returns None: no query runs in this process."""
+        """Returns None, because no query runs in this process."""
         return None
 
     def new(self, packages: Iterable[str] = (), parallelism: int = 0) -> SparkSession:

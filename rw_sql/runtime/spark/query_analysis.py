@@ -110,7 +110,8 @@ def _analyzed(spark: SparkSession, request: AnalyzedQuery) -> QueryAnalysis:
 
 
 def _refused(spark: SparkSession, error: PySparkException, query: str) -> QueryAnalysis:
-    """Spark's reason for refusing a query, and the word in the query to which Spark's error points."""
+    """Returns Spark's reason for refusing a query, and the word of the query that Spark's error names as the
+    location."""
     told = query_error(error, query, known_names(spark))
     parameters = error.getMessageParameters() or {}
     return QueryAnalysis(
@@ -248,8 +249,8 @@ def _is_bare_aggregation(frame: DataFrame) -> bool:
 
 
 def _unstorable(kind: DataType) -> DataType | None:
-    """The first part of a type that a Delta table cannot store. This part may be the type itself. None if a Delta table
-    can store the type."""
+    """The first part of a type that a Delta table cannot store. This part may be the type itself. The result is None if
+    a Delta table can store the type."""
     match kind:
         case StructType(fields=fields):
             parts = [field.dataType for field in fields]

@@ -1,8 +1,8 @@
 """Computes a row-by-row query over a few rows in the driver, without a Spark job, and without planning each time.
 
-If the rows of a projection or filter are in the driver's memory, a rule of Spark's optimizer computes the result
-(``ConvertToLocalRelation``). The query is analyzed and optimized once, without this rule. For each batch, only the rows
-in the plan are replaced, and the rule is applied. All expressions are therefore Spark's own.
+If the rows of a projection or filter are in the driver's memory, the rule ``ConvertToLocalRelation`` of Spark's
+optimizer computes the result. The query is analyzed and optimized once, without this rule. For each batch, only the
+rows in the plan are replaced, and the rule is applied. All expressions are therefore Spark's own.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _ZONE = "UTC"
 
 @dataclass(slots=True)
 class RowQuery:
-    """A prepared query. ``steps`` are Spark's names for its steps, last step first. Not thread-safe."""
+    """A prepared query. ``steps`` are Spark's names for the query's steps, last step first. Not thread-safe."""
 
     spark: SparkSession
     query: Callable[[DataFrame], DataFrame]
@@ -84,8 +84,8 @@ class RowQuery:
         input's columns. If ``is_stepwise`` is true, the query's steps are not merged, because a merged step would
         compute a value again for each of its uses.
 
-        Returns None if the query has other steps than projections and filters, or if its result does not depend on the
-        rows alone.
+        Returns None if the query has steps other than projections and filters, or if the result does not depend only on
+        the rows.
         """
         nothing = local_frame(spark, schema.empty_table())
         with _without(spark, *_COMPUTING_RULES, *(_MERGING_RULES if is_stepwise else ())):
@@ -142,7 +142,8 @@ class RowQuery:
         return pa.concat_tables(tables) if tables else pa.table({})
 
     def _few(self, given: pa.Table) -> Any:
-        """The rows as Spark's rows, each converted by four calls. ``createDataFrame`` takes as long as fifty calls."""
+        """Returns the rows as Spark's rows. Converting a row takes four calls to the JVM, whereas ``createDataFrame``
+        takes as long as fifty calls."""
         batches = scala_sequence(self.spark, *(batch.serialize().to_pybytes() for batch in given.to_batches()))
         rows = scala_object(self.spark, _CONVERTERS).fromBatchIterator(
             batches.iterator(), self._given, _ZONE, True, False, None

@@ -1,7 +1,7 @@
-"""The times of a query's rows, in the time zone of the session.
+"""Converts the times in a query's rows to the time zone of the session.
 
-PySpark returns a TIMESTAMP in the time zone of the Python process and leaves out the zone, while Spark itself shows and
-computes with the time zone of the session.
+PySpark returns a TIMESTAMP in the time zone of the Python process and leaves out the zone. In contrast, Spark itself
+shows times, and computes with times, in the time zone of the session.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _SETTING = "spark.sql.session.timeZone"
 
 
 def with_session_zone(frame: DataFrame, rows: Iterable[Row]) -> list[tuple[Any, ...]]:
-    """Rows of a frame, as ``collect`` returns them, in which every TIMESTAMP has the time zone of the frame's session.
-    This includes TIMESTAMPs within structs, arrays and maps. A TIMESTAMP_NTZ remains without a zone.
+    """Returns rows from a frame's ``collect``, in which every TIMESTAMP has the time zone of the frame's session. This
+    includes TIMESTAMPs within structs, arrays and maps. A TIMESTAMP_NTZ remains without a zone.
 
     If Python does not know the session's time zone, the times have the zone of this process.
     """
@@ -71,7 +71,7 @@ def _zoned(value: Any, kind: DataType, zone: tzinfo | None) -> Any:
 
 def _in_zone(at: datetime, zone: tzinfo | None) -> datetime:
     """Converts a time that PySpark returned. The time's ``fold`` distinguishes the two hours at the end of summer time.
-    A time that is after the year 9999 or before the year 1 in the zone remains in UTC."""
+    A time remains in UTC if it would be after the year 9999 or before the year 1 in the zone."""
     try:
         return at.astimezone(zone)
     except (ValueError, OverflowError):  # Python looks at the days around a time, which may be outside these years.

@@ -72,7 +72,7 @@ def polling_delay_ms(running: int, least_ms: int = 0) -> int:
 
     A poll costs the same with and without new data. For a Kafka source, a poll takes two requests to a broker. If many
     queries run, each query polls less often, so that the total cost does not grow with the number of queries.
-    ``least_ms`` is the setting of the user's session; the result is never shorter.
+    ``least_ms`` is the setting of the user's session. The result is at least ``least_ms``.
     """
     return max(min(_LEAST_DELAY_MS + _DELAY_MS_PER_QUERY * running, _MOST_DELAY_MS), least_ms)
 
@@ -99,7 +99,7 @@ class SparkSessions:
 
     @cached_property
     def _active_queries(self) -> Any:
-        """The running queries of all sessions of this Spark by id, a Java map."""
+        """The running queries of all sessions of this Spark, as a Java map from the id to the query."""
         return self._shared_state.activeStreamingQueries()
 
     @cached_property
@@ -192,8 +192,8 @@ class SparkSessions:
             return self._to_reset
 
     def release(self, session: SparkSession) -> None:
-        """Keeps a session for a later call of :meth:`new`. The session must come from :meth:`new`. Does not keep a
-        session whose query still runs because the query could not be stopped.
+        """Keeps a session for a later call of :meth:`new`. The session must come from :meth:`new`. If the session's
+        query could not be stopped and still runs, the session is not kept.
 
         Spark never frees some parts of a session, so jobs that rest and wake must not create sessions without limit.
         """
@@ -254,7 +254,7 @@ class SparkSessions:
 
     def _quiet(self) -> None:
         """Silences a log message of Spark's status page: the page cannot load metric classes from jars that ADD JAR has
-        added, and logs this at every batch."""
+        added, and logs this failure at every batch."""
         listener = "org.apache.spark.sql.execution.ui.SQLAppStatusListener"
         error = java_class(self.spark, "org.apache.logging.log4j.Level").ERROR
         java_class(self.spark, "org.apache.logging.log4j.core.config.Configurator").setLevel(listener, error)
@@ -309,11 +309,12 @@ def plain_sql(spark: SparkSession, text: str) -> DataFrame:
 
 
 def register_view(frame: DataFrame, name: str) -> None:
-    """Makes a frame readable by a name in queries of its session, in place of the frame that had the name before.
+    """Registers a frame as a view, so that queries of its session can read the frame by a name. The frame replaces the
+    frame that had this name before.
 
-    The earlier frame's view is dropped first. If ``createOrReplaceTempView`` replaced that view, Spark would remove
-    from its cache, for all sessions, the persisted rows of every query that reads a view of this name. Such a query may
-    be a batch of another job that has an input of the same name.
+    The earlier frame's view is dropped first. If ``createOrReplaceTempView`` replaced the earlier view, Spark would
+    remove the persisted rows of every query that reads a view of this name, in all sessions, from its cache. Such a
+    query may be a batch of another job that has an input of the same name.
     """
     java_session(frame.sparkSession).sessionState().catalog().dropTempView(name)
     frame.createOrReplaceTempView(quoted_for_spark(name))
@@ -346,7 +347,7 @@ def _is_reaped(pid: int) -> bool:
 
 
 def leave_dead_jvm() -> None:
-    """Makes PySpark forget a JVM that has ended, so that the next session starts a new one.
+    """Makes PySpark forget a JVM that has ended, so that the next session starts a new JVM.
 
     Does nothing while the JVM runs.
     """

@@ -1,8 +1,8 @@
-"""Whether every executor shares a warehouse's folder on a local path with the driver.
+"""Checks that every executor shares a warehouse's folder on a local path with the driver.
 
 If Spark's master is not local, an executor writes to the disks of its own host. If the warehouse's path is a different
-folder there, the rows and state that the executor writes are lost. Therefore each executor reads a file that the driver
-wrote, and writes a file that the driver reads: see :mod:`rw_sql.runtime.spark.executors`.
+folder on that host, the rows and the state that the executor writes are lost. Therefore each executor reads a file that
+the driver wrote, and writes a file that the driver reads (see :mod:`rw_sql.runtime.spark.executors`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SharedFolder:
     @staticmethod
     @contextmanager
     def made(warehouse: Warehouse) -> Iterator[SharedFolder]:
-        """The folder, which exists within the ``with`` block."""
+        """A context manager that provides the folder. The folder exists inside the ``with`` block."""
         path, token = f"{warehouse.uri.removeprefix('file://')}/_rw_shared-{uuid.uuid4().hex}", uuid.uuid4().hex
         if not must_share(warehouse):
             yield SharedFolder(warehouse, "", token)
@@ -76,7 +76,8 @@ class SharedFolder:
 
 
 def unshared(warehouse: Warehouse, executors: Sequence[str]) -> str:
-    """The stall reason if these executors, as described in words, do not share the warehouse's folder."""
+    """The stall reason if these executors do not share the warehouse's folder. The argument describes the executors in
+    words."""
     return (
         f"{UNSHARED} {warehouse.uri}: not every executor sees this folder as the driver on host "
         f"{socket.gethostname()} does: {first_names(executors, MOST_NAMED)}. "

@@ -1,5 +1,5 @@
-"""Converts Spark's exceptions to rw_sql's errors: shortened, with the position in the statement and similar names as
-suggestions."""
+"""Converts Spark's exceptions to rw_sql's errors. The errors are shorter, have the position in the statement, and
+suggest similar names."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _WORD = re.compile(r"[\w$]+|`[^`]*`|\S")
 
 
 def known_names(spark: SparkSession, read_catalog: Callable[[], Snapshot] | None = None) -> KnownNames:
-    """The names that a statement of a session may refer to. ``read_catalog`` returns the warehouse's catalog."""
+    """The names to which a statement of a session may refer. ``read_catalog`` returns the warehouse's catalog."""
 
     def catalog() -> Snapshot | None:
         try:
@@ -100,7 +100,7 @@ def known_names(spark: SparkSession, read_catalog: Callable[[], Snapshot] | None
 def _last_parts(identifiers: Any) -> list[str]:
     """The names in a JVM sequence of identifiers, read in one call.
 
-    A SQL statement for this purpose would notify query listeners.
+    This function does not use a SQL statement, because a statement would notify query listeners.
     """
     return [line.rpartition(".")[2].strip("`") for line in str(identifiers.mkString("\n")).splitlines()]
 
@@ -126,7 +126,7 @@ def as_sql_error(error: PySparkException, text: str, known: KnownNames) -> SqlEr
 
 
 def query_error(error: PySparkException, text: str, known: KnownNames) -> SqlError:
-    """Like :func:`as_sql_error`, but the result has no span if Spark's error has no position."""
+    """Does the same as :func:`as_sql_error`, but the result has no span if Spark's error has no position."""
     if isinstance(error, CapturedException):
         return spark_error(_fault_of(error, text), text, known)
     told = str(error).strip()
@@ -163,7 +163,7 @@ def _span(error: PySparkException, told: str, text: str) -> Span | None:
 
 
 def _contexts(error: PySparkException) -> list[tuple[int, str]]:
-    """The fragments of the statement that an error refers to, with their start positions.
+    """The fragments of the statement to which an error refers, each with its start position.
 
     Fragments of view definitions are left out.
     """
@@ -189,8 +189,8 @@ def _word_at(text: str, line: int, position: int) -> Span | None:
 
 @cache
 def _both(kind: type[PySparkException]) -> type[SqlError]:
-    """A class that inherits from both Spark's and rw_sql's error class, so that code that catches Spark's class
-    still works."""
+    """Returns a class that inherits from both Spark's and rw_sql's error class. Code that catches Spark's class
+    therefore still works."""
     return cast("type[SqlError]", type(kind.__name__, (SqlError, kind), {"__module__": kind.__module__}))
 
 
@@ -198,7 +198,7 @@ def _both(kind: type[PySparkException]) -> type[SqlError]:
 def readable_errors(
     spark: SparkSession, text: str, read_catalog: Callable[[], Snapshot] | None = None
 ) -> Iterator[None]:
-    """A context manager that converts Spark's errors: it raises an instance of the same class with a message in
+    """A context manager that converts Spark's errors. It raises an instance of the same class, with a message in
     rw_sql's form."""
     try:
         yield

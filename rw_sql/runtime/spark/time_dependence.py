@@ -62,16 +62,16 @@ def clock_in(spark: SparkSession, plan: Any) -> str | None:
 
 
 def clock_in_step(spark: SparkSession, plan: Any) -> str | None:
-    """Like :func:`clock_in`, for the expressions of the last step of a plan."""
+    """Does the same as :func:`clock_in`, for the expressions of the last step of a plan."""
     parts = _replaced(spark, plan).expressions()
     found = (_clock_in(spark, parts.apply(i)) for i in range(parts.size()))
     return next((clock for clock in found if clock is not None), None)
 
 
 def _replaced(spark: SparkSession, plan: Any) -> Any:
-    """A copy of a plan. Spark defines some functions by other expressions. In the copy, these expressions replace the
-    functions. For example, ``to_date('today')`` is a cast of 'today' to a date. The plans of subqueries are left
-    unchanged."""
+    """Returns a copy of a plan. Spark defines some functions by other expressions, and in the copy, these expressions
+    replace the functions. For example, ``to_date('today')`` is a cast of 'today' to a date. The plans of subqueries are
+    left unchanged."""
     return java_class(spark, "org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions").apply(plan)
 
 
@@ -88,8 +88,8 @@ def _clock_in(spark: SparkSession, part: Any) -> str | None:
 
 
 def clock_literal_in(query: str) -> str | None:
-    """The first literal in the text of a query that means the current day or time, such as ``DATE 'today'``; None if
-    the query contains no such literal."""
+    """Returns the first literal in the text of a query that denotes the current day or time, such as ``DATE 'today'``;
+    None if the query contains no such literal."""
     try:
         tokens = scan(query)
     except SqlError:

@@ -1,8 +1,8 @@
 """Refuses strings that are not UTF-8 in the rows of the query of a view or table.
 
-delta-rs cannot read a file with such a string, so no later batch could be merged into the view's table. The tables of
-rw_sql contain no such strings, and Spark's functions make none of valid strings. However, Spark does not check bytes
-that it casts to a string, as in ``CAST(key AS STRING)`` or ``concat_ws(',', key)``.
+The library delta-rs cannot read a file with such a string, so no later batch could be merged into the view's table. The
+tables of rw_sql contain no such strings, and Spark's functions make no such strings from valid strings. However, Spark
+does not check bytes that it casts to a string, as in ``CAST(key AS STRING)`` or ``concat_ws(',', key)``.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _PATTERNS = "org.apache.spark.sql.catalyst.trees.TreePattern"
 
 
 def valid_texts(frame: DataFrame, name: str, *, is_table: bool = False, is_any: bool = False) -> DataFrame:
-    """The rows of the query of the view or table ``name``. When Spark computes a string that is not UTF-8, it raises an
-    error that names the view or table, the column and a remedy.
+    """Returns the rows of the query of the view or table ``name``. If Spark computes a string that is not UTF-8, Spark
+    raises an error that names the view or table, the column and a remedy.
 
-    ``is_any``: the tables that the query reads may contain such strings. Otherwise, returns the same frame if the query
-    casts no bytes to strings.
+    ``is_any`` is true if the tables that the query reads may contain such strings. If ``is_any`` is false and the query
+    casts no bytes to strings, the same frame is returned.
     """
     if not is_any and not _casts_bytes(frame):
         return frame
@@ -73,7 +73,7 @@ def _has_cast(plan: Any, pattern: Any) -> bool:
 
 
 def _is_cast(expression: Any, pattern: Any) -> bool:
-    """True if an expression, or a part of it, is a cast of bytes to a string."""
+    """True if an expression, or a part of the expression, is a cast of bytes to a string."""
     if not expression.containsPattern(pattern):
         return False
     if expression.getClass().getSimpleName() == "Cast":
@@ -85,7 +85,8 @@ def _is_cast(expression: Any, pattern: Any) -> bool:
 
 
 def _is_utf_8(value: Column, kind: DataType) -> Column | None:
-    """The condition that all strings in a value are UTF-8; true for NULL. None if the type has no strings."""
+    """Returns the condition that all strings in a value are UTF-8. The condition is true for NULL. Returns None if the
+    type has no strings."""
     match kind:
         case StringType():
             return value.isNull() | f.is_valid_utf8(value)

@@ -1,10 +1,11 @@
-"""Progress of Spark's work for a job group, of a query before its first batch, and of a thread that works for a job.
+"""Measures the progress of Spark's work for a job group, of a query before its first batch, and of a thread that works
+for a job.
 
-The values of Spark's work come from its status store, which includes running tasks as of their last heartbeat. Even a
-single task that takes an hour therefore shows progress. Planning runs no tasks, but may take minutes on a busy machine.
-During planning, the CPU time of the thread shows progress. Before a task reads its first record, it may start a Python
-process, which imports its packages for seconds. Meanwhile, the CPU time of the task and of the Python processes shows
-progress.
+The values about Spark's work come from Spark's status store, which includes running tasks as of their last heartbeat.
+Even a single task that takes an hour therefore shows progress. Planning runs no tasks, but may take minutes on a busy
+machine. During planning, the CPU time of the thread shows progress. Before a task reads its first record, it may start
+a Python process, which imports its packages for seconds. Meanwhile, the CPU time of the task and of the Python
+processes shows progress.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _TASK_THREAD = re.compile(r'"Executor task launch worker for task \S+ in stage (
 
 
 def work_of(group: str) -> tuple[object, ...]:
-    """Values that grow while Spark works for a group: the ids of its latest jobs, and the numbers of finished tasks and
-    of records read and written."""
+    """Returns values that grow while Spark works for a group: the ids of the group's latest jobs, the number of
+    finished tasks, and the numbers of records that were read and written."""
     context = active_context()
     if context is None:
         return ()
@@ -76,7 +77,7 @@ def planning_seconds(query: StreamingQuery) -> float | None:
 
 @dataclass(slots=True)
 class WorkerThread:
-    """A thread of this process that works for a job, and the JVM's thread that serves its calls.
+    """A thread of this process that works for a job, and the JVM's thread that serves the calls of this thread.
 
     ``native`` is the thread's number in the operating system. ``serving`` is the number of the JVM's thread (None if it
     is not known), and ``context`` is the Spark context of this JVM.
@@ -96,8 +97,8 @@ class WorkerThread:
 
     @staticmethod
     def of_spark() -> WorkerThread:
-        """The calling thread, which uses Spark, together with the JVM's thread that serves its calls. Only the first
-        call of each thread makes a call to the JVM."""
+        """Returns the calling thread, which uses Spark, together with the JVM's thread that serves the calls of this
+        thread. Only the first call of each thread makes a call to the JVM."""
         found, context = WorkerThread.current(), active_context()
         if found.context is not context:
             try:
@@ -108,8 +109,8 @@ class WorkerThread:
         return found
 
     def cpu_seconds(self) -> float | None:
-        """The CPU time of both threads in seconds; None if the thread has ended, or if the system does not report it.
-        Waiting for Spark's tasks, for a store or for a broker takes almost no CPU time."""
+        """The CPU time of both threads in seconds; None if the thread has ended, or if the system does not report the
+        CPU time. Waiting for Spark's tasks, for a store or for a broker takes almost no CPU time."""
         used, context, serving = _cpu_seconds(self.native), self.context, self.serving
         if used is not None and serving is not None and context is active_context():
             used += max(0, cpu_time_of(context, serving)) / 1e9
@@ -154,7 +155,7 @@ def _seconds(fields: list[str]) -> float:
 
 
 def _work(context: SparkContext, group: str) -> tuple[list[int], list[int]]:
-    """The ids of a group's latest jobs, and of their stages."""
+    """Returns the ids of a group's latest jobs, and the ids of the stages of these jobs."""
     tracker = context.statusTracker()
     jobs = sorted(tracker.getJobIdsForGroup(group))[-_NEWEST_JOBS:]
     infos = [tracker.getJobInfo(job) for job in jobs]

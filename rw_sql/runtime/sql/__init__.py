@@ -1,4 +1,4 @@
-"""Makes the warehouse accessible in plain Spark SQL: the catalog's views, and SELECT from a source.
+"""Makes the warehouse accessible in plain Spark SQL, through views of the catalog's objects and SELECT from a source.
 
 Imports: ``jobs``, ``decoding``, ``delta``, ``spark``. Begin with ``catalog_views``.
 """

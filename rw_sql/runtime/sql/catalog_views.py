@@ -96,8 +96,8 @@ class SparkViews:
         """Creates the views that a statement or table name mentions: the ``rw_catalog`` views of this warehouse,
         ``<source>$errors``, ``<sink>$rejected``, and views that the thread has not created yet.
 
-        These views are created only when a statement needs them, because most sessions never need them. Creating all of
-        them would take seconds, because Spark analyzes each view at its creation.
+        These views are created only when a statement needs them, because most sessions never use such views. Creating
+        all of them would take seconds, because Spark analyzes each view at its creation.
         """
         self._late.create_mentioned(text)
         folded = text.casefold().replace("``", "`")  # A backtick within a name is doubled.
@@ -153,7 +153,8 @@ class SparkViews:
             self._refuse(change)
 
     def refuse_call(self, call: str, name: str) -> None:
-        """Like :meth:`refuse_changes`, but for a call of PySpark that writes or caches the table with this name."""
+        """Does the same as :meth:`refuse_changes`, but for a call to PySpark that writes or caches the table with this
+        name."""
         is_cache = call == CACHE_CALL
         for change in changed_names(f"{'CACHE TABLE' if is_cache else 'INSERT INTO'} {name}"):
             try:
@@ -184,8 +185,8 @@ class SparkViews:
                 raise refusal
 
     def refuse_other_kinds(self, text: str) -> None:
-        """Raises SqlError if DROP TABLE or ALTER TABLE, which rw_sql runs for its own tables, names an rw_sql object
-        that is not a table."""
+        """Raises SqlError if DROP TABLE or ALTER TABLE names an rw_sql object that is not a table. (For its own tables,
+        rw_sql runs these statements itself.)"""
         for change in changed_names(text):
             if change.verb in _OF_TABLES and not change.is_path:
                 *front, name = change.parts
@@ -197,7 +198,7 @@ class SparkViews:
                     raise refusal
 
     def _is_companion(self, name: str) -> bool:
-        """True if a name refers to the failed records of a source or sink, not to an object of the user."""
+        """True if a name refers to the view of failed records of a source or sink, not to an object of the user."""
         folded = name.lower()
         if self._failed.has(folded):
             return True
@@ -242,7 +243,7 @@ class SparkViews:
         return self._schemas.get(name, False)
 
     def _shows(self, schema: str) -> bool:
-        """False if the schema does not belong to this warehouse, or if a database of the user hides the schema."""
+        """False if this warehouse does not have the schema, or if a database of the user hides the schema."""
         return self._is_own_database(schema) or f"{schema}." in self._taken
 
     def warehouse_database(self, schema: str) -> str:
@@ -254,7 +255,7 @@ class SparkViews:
         return databases.warehouse_of_database(self._spark, name) not in (None, self._context.warehouse.uri)
 
     def use(self, schema: str) -> None:
-        """Makes a schema's database the session's current one."""
+        """Makes a schema's database the session's current database."""
         plain_sql(self._spark, f"USE {SPARK_CATALOG}.{quoted_for_spark(self.warehouse_database(schema))}")
 
     def _is_ours(self, front: Sequence[str], name: str) -> bool:
@@ -328,7 +329,7 @@ class SparkViews:
         return found
 
     def is_current(self, epoch: int) -> bool:
-        """True if the views match this epoch."""
+        """True if the session's views match this epoch of the catalog."""
         return epoch == self._epoch
 
     def refresh(self) -> None:
@@ -358,8 +359,8 @@ class SparkViews:
             self._epoch = snapshot.epoch
 
     def _can(self, name: str, step: Callable[..., object], *arguments: object) -> bool:
-        """Runs one step of creating a view; returns False if the step returns False or fails. A table that cannot be
-        read therefore affects only its own view."""
+        """Runs one step of creating a view. Returns False if the step returns False or fails. Therefore, if a table
+        cannot be read, only the view of this table is affected."""
         try:
             is_done = step(*arguments) is not False
         except (DeltaError, PySparkException, Py4JJavaError) as error:
@@ -378,14 +379,15 @@ class SparkViews:
         return schema == PUBLIC or self._shows(schema)
 
     def _is_ready(self, view: MaterializedViewRecord) -> bool:
-        """True if a view can be created: its job has created the table and added all columns to it."""
+        """True if a view can be created, because its job has created the table and has added all columns to the
+        table."""
         path = self._context.warehouse.data(view.id, view.generation)
         if not self._context.warehouse.list_names(f"{path}/_delta_log"):
             return False
         return not isinstance(view, TableRecord) or has_columns(path, view)
 
     def _create(self, name: str, view: MaterializedViewRecord) -> None:
-        """Creates or replaces one view, unless a table or view of the user hides it."""
+        """Creates or replaces one view, unless a table or view of the user hides this view."""
         path, uri = self._context.warehouse.data(view.id, view.generation), self._context.warehouse.uri
         select = f"AS SELECT {written_columns(view)} FROM {delta_table(self._spark, path)}"
         with _changing:
@@ -433,7 +435,7 @@ class SparkViews:
                 )
 
     def _make_database(self, name: str) -> bool:
-        """Creates the database of a schema; returns False if a database of the user has its name."""
+        """Creates the database of a schema. Returns False if a database of the user has the schema's name."""
         uri = self._context.warehouse.uri
         self._schemas[name] = databases.make_database(self._spark, name, uri)
         if databases.warehouse_of_database(self._spark, name) not in ("", uri):
@@ -477,8 +479,8 @@ class SparkViews:
             self._taken.discard(name.lower())
 
     def _warehouse_of(self, name: str) -> str | None:
-        """The warehouse that the view with this name belongs to. The result is empty if the name is a view or table of
-        the user; None if there is neither a view nor a table with this name.
+        """Returns the warehouse that has created the view with this name. The result is empty if the user has created
+        the view or table with this name. The result is None if there is neither a view nor a table with this name.
 
         The result is not cached, because a user may have replaced the view.
         """

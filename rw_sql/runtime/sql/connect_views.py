@@ -4,8 +4,8 @@ The server is shared with sessions that do not use the warehouse, so all of the 
 this session. If the name of an object has several parts, such as ``raw.orders`` or ``rw_catalog.rw_jobs``, the name of
 the temporary view is the whole name, quoted as one word.
 
-The server may be an owner, or the server of another attached session. It then has views of the same names, which all
-sessions of the server share and which show the tables of an earlier epoch.
+The server may be an owner, or the server of another attached session. In this case, the server has views with the same
+names. All sessions of the server share these views, and these views may show the tables of an earlier epoch.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CATALOGS: tuple[list[str], ...] = ([], [SPARK_CATALOG])
 
 
 def is_forgotten(error: PySparkException) -> bool:
-    """True if the server does not know the session any more."""
+    """True if the server no longer has the session."""
     return "INVALID_HANDLE.SESSION" in (error.getCondition() or str(error))
 
 
@@ -177,10 +177,10 @@ class ConnectViews(SparkViews):
                 self._drop_of_server(name)
 
     def close(self) -> None:
-        """Does nothing: this session creates its views itself."""
+        """Does nothing, because this session creates its views itself."""
 
     def remove(self, others: Sequence[SparkViews] = ()) -> None:
-        """Drops the views of this warehouse; :meth:`refresh` creates them again. The user's own objects stay."""
+        """Drops the views of this warehouse; :meth:`refresh` creates them again. The user's own objects are kept."""
         with self._changing:
             self._remove()
 
@@ -201,8 +201,8 @@ class ConnectViews(SparkViews):
         """Replaces names in a statement with the names of temporary views. Replaces qualified names, and names that
         only the search path resolves.
 
-        Raises SqlError CONNECT_SESSION if the statement reads a source: only the process that runs the jobs reads
-        upstreams.
+        Raises SqlError CONNECT_SESSION if the statement reads a source, because only the process that runs the jobs
+        reads upstreams.
         """
         for parts, start, end, has_alias in reversed(written_relations(without_fields(text))):
             bare = parts[1:] if len(parts) == 3 and parts[0].lower() == SPARK_CATALOG else parts
@@ -254,7 +254,8 @@ class ConnectViews(SparkViews):
         return None
 
     def use(self, schema: str) -> None:
-        """Does nothing: the search path alone decides, because the server has no databases of schemas."""
+        """Does nothing. The search path alone determines the current schema, because the server has no databases for
+        schemas."""
 
     def is_hidden(self, name: str) -> bool:
         """True if an unqualified name refers to a user's own object although an rw_sql object has that name too."""

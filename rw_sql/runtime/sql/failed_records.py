@@ -1,4 +1,4 @@
-"""The temporary views of records that a source could not decode, and of rows that a sink's target refused.
+"""Creates the temporary views of records that a source could not decode, and of rows that a sink's target refused.
 
 The views are created when a statement mentions them: ``<source>$errors``, ``<sink>$rejected``. These views are
 temporary, because Spark accepts such names only for temporary views. A view that the user has created is kept.

@@ -1,4 +1,4 @@
-"""Creates many Spark views in a thread. A session is attached before the views exist; if a statement mentions some of
+"""Creates many Spark views in a thread. A session is attached before the views exist. If a statement mentions some of
 the missing views, these views are created immediately before the statement runs.
 
 Spark analyzes each view at its creation, which takes 10 to 20 ms. For a thousand views, the analysis takes longer than
@@ -34,7 +34,7 @@ _LISTS = re.compile(r"\b(SHOW\s+(TABLES?|VIEWS)|ANALYZE\s+TABLES)\b", re.IGNOREC
 
 
 class LateViews:
-    """The views that do not exist yet. Thread-safe.
+    """The views that have not been created yet. Thread-safe.
 
     ``create`` is a function that creates one view. This object holds ``lock`` while it calls ``create``.
     """
@@ -47,7 +47,7 @@ class LateViews:
         self._is_closed = False
 
     def take(self, due: Mapping[str, MaterializedViewRecord]) -> Mapping[str, MaterializedViewRecord]:
-        """Decides which of the missing views ``due`` the thread creates; returns the others, which the caller must
+        """Decides which of the missing views ``due`` the thread creates. Returns the other views, which the caller must
         create itself."""
         with self.lock:
             if len(due) > AT_ONCE and self._thread is None:
@@ -59,7 +59,8 @@ class LateViews:
             return {name: view for name, view in due.items() if name not in self._due}
 
     def create_mentioned(self, text: str) -> None:
-        """Creates the views that a statement needs: the views that it names, or all if the statement lists views."""
+        """Creates the views that a statement needs. These are the views that the statement names or, if the statement
+        lists views, all views."""
         if not self._due:
             return
         folded, needs_all = text.casefold(), _LISTS.search(text) is not None
@@ -68,7 +69,7 @@ class LateViews:
                 self._create(name, self._due.pop(name))
 
     def close(self) -> None:
-        """Ends the thread. Views that the thread has not created yet stay missing."""
+        """Ends the thread. Views that the thread has not created yet are not created."""
         with self.lock:
             self._due.clear()
 

@@ -1,4 +1,4 @@
-"""The temporary views that show objects whose names Spark accepts only for temporary views."""
+"""Manages the temporary views of objects whose names Spark accepts only for temporary views."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_plain(name: str) -> bool:
 
 
 class OwnTemporaryViews:
-    """The temporary views that rw_sql has created in one session, as opposed to the user's."""
+    """The temporary views that rw_sql has created in one session, as opposed to the views that the user has created."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark

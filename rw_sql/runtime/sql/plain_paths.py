@@ -16,8 +16,8 @@ _OWN_FOLDERS = frozenset({"data", "checkpoints", "rw_catalog"})
 
 
 def plain_path(path: str) -> str:
-    """Normalizes a path or URI, so that spellings of the same location with different schemes or symbolic links are
-    equal."""
+    """Normalizes a path or URI. Spellings of the same location with different schemes or symbolic links give the same
+    result."""
     scheme, colon, rest = path.partition(":")
     if colon and scheme.lower() != "file" and rest.startswith("//"):
         scheme = "s3" if scheme.lower() in ("s3a", "s3n") else scheme.lower()

@@ -1,4 +1,4 @@
-"""The names that decide whether a session's statements are routed to rw_sql or to Spark."""
+"""Determines the names by which a session's statements are routed to rw_sql or to Spark."""
 
 from __future__ import annotations
 

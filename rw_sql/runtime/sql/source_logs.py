@@ -1,4 +1,4 @@
-"""The log of a source, for statements that read it."""
+"""Provides the log of a source to statements that read the log."""
 
 from __future__ import annotations
 

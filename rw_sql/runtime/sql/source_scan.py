@@ -1,5 +1,5 @@
-"""``SELECT … FROM source`` in plain Spark reads the upstream once, from the start that the startup mode determines to
-the present end. Nothing is stored.
+"""Implements ``SELECT … FROM source`` in plain Spark. Such a query reads the upstream once, from the start that the
+startup mode determines to the present end. Nothing is stored.
 
 A source becomes a temporary view while Spark plans the query. The predicates in the plan show which part of the
 upstream the query needs. The query is then planned again, limited to this part.
@@ -84,7 +84,8 @@ view, which is limited to the records that one query needs, for a table of the u
 
 
 def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
-    """The sources that a Spark statement may read: the sources whose names occur among its words.
+    """The sources that a Spark statement may read, which are the sources whose names occur among the words of the
+    statement.
 
     The source of a table is left out, because its name refers to the table.
     """
@@ -111,8 +112,8 @@ def _folded(snapshot: Snapshot) -> dict[str, SourceRecord]:
 
 @dataclass(slots=True)
 class SourceScan:
-    """One source in a Spark query, with the offsets to read: from the start that the startup mode determines to the
-    upstream's end at the time of the request."""
+    """One source in a Spark query, with the offsets to read. The offsets are from the start that the startup mode
+    determines to the upstream's end at the time of the request."""
 
     context: Context
     source: SourceRecord
@@ -151,7 +152,7 @@ class SourceScan:
         return SourceScan(context=context, source=source, kind=kind, options=options, ranges=ranges, lives=lives)
 
     def narrowed(self, bounds: ScanBounds) -> SourceScan:
-        """The scan restricted to ranges that may contain records within the bounds."""
+        """Returns the scan, restricted to ranges that may contain records within the bounds."""
         since: Mapping[str, int] = {}
         if bounds.since_ms is not None and self.ranges:
             since = self.kind.offsets_at(self.options, bounds.since_ms, tuple(self.ranges))
@@ -258,7 +259,8 @@ def scanned(
 ) -> DataFrame:
     """Runs ``read`` for a Spark statement that may read ``sources``.
 
-    A user's own relation with the name of a source takes precedence. The threads of one session take turns.
+    A user's own relation with the name of a source takes precedence over the source. The threads of one session take
+    turns.
     """
     tree = _parsed(spark, text)
     named = [source for source in sources if tree is None or _is_relation(source.name, tree)]
@@ -289,7 +291,7 @@ def _scanned(
 
 
 def _parsed(spark: SparkSession, text: str) -> str | None:
-    """A statement as parsed by Spark; None if the parsed statement does not show which relations it names.
+    """A statement as parsed by Spark; None if the parsed statement does not show which relations the statement names.
 
     Parsing ensures that a string, column or alias with a source's name does not cause a request to the upstream.
     """

@@ -1,4 +1,4 @@
-"""The columns of a view or table, in its files and in Spark."""
+"""Determines the columns of a view or table, in its files and in Spark."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def has_columns(path: str, table: TableRecord) -> bool:
-    """True if a table's files have all of its columns. The table's job adds new columns."""
+    """True if a table's files have all columns of the table. (The table's job adds new columns to the files.)"""
     known = {column.name for column in DeltaTable(path).schema().fields}
     return known.issuperset(stored for _, stored in stored_columns(table))
 
 
 def written_columns(view: MaterializedViewRecord) -> str:
-    """The columns of a view or table, as a query over its files selects them."""
+    """Returns the columns of a view or table, in the form in which a query over the files selects them."""
     # In the log, an added column comes after the INCLUDE columns, and a renamed column has its old name.
     if isinstance(view, TableRecord):
         return ", ".join(

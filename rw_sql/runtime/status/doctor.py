@@ -1,11 +1,11 @@
 """Finds inconsistencies in a warehouse, and files that killed processes have left behind.
 
-Reads the catalog, the jobs' tables and the folders of the warehouse, without Spark. A stalled job is not a finding,
-because its status already shows the remedy.
+The module reads the catalog, the jobs' tables and the folders of the warehouse without Spark. A stalled job is not a
+finding, because its status already shows the remedy.
 
 While this module reads, jobs may run and statements may be committed. Therefore, if a process stores two facts one
-after the other, this module reads the two facts in the reverse order. It then compares its findings with the state of
-the catalog after the reading.
+after the other, this module reads the two facts in the reverse order. Afterwards, it compares its findings with the
+present state of the catalog.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ def _is_still_owned(context: Context) -> bool:
 
 
 def _of_groups(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
-    """The resource groups that have jobs, but no process that runs these jobs. If no process runs jobs of any group,
-    there are no findings."""
+    """Returns findings about resource groups that have jobs, but no process that runs these jobs. If no process runs
+    jobs of any group, returns no findings."""
     owned = owned_groups(context)
     counts = jobs_by_group(snapshot)
     for group in sorted(counts.keys() - owned) if owned else ():
@@ -158,11 +158,11 @@ def _of_groups(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _of_writes(context: Context) -> Iterator[Finding]:
-    """A finding with the reason why the owners cannot write the warehouse. If the reason is unknown, there is a finding
-    for each owner that writes nothing.
+    """Returns a finding with the reason why the owners cannot write to the warehouse. If the reason is unknown, returns
+    a finding for each owner that writes nothing.
 
-    Changes nothing in the warehouse. In an object store, this check uses the keys of this command, which may differ
-    from the keys of the owner.
+    The check changes nothing in the warehouse. In an object store, the check uses the access keys of this command,
+    which may differ from the access keys of the owner.
     """
     at = now_ms()
     for lease in context.metastore.jobs.leases().values():
@@ -196,8 +196,8 @@ def _of_writes(context: Context) -> Iterator[Finding]:
 
 
 def _refusal(context: Context) -> Obstacle | None:
-    """The obstacle that the object store reports when this process tries to write; None if the store accepts the
-    write."""
+    """Returns the obstacle that the object store reports when this process tries to write; None if the store accepts
+    the write."""
     error = refusal(context.warehouse)
     if error is None:
         return None
@@ -238,7 +238,7 @@ def _is_copied(context: Context, lease: Lease) -> bool:
 
 
 def _of_catalog(snapshot: Snapshot) -> Iterator[Finding]:
-    """Definitions that do not parse, and references to objects that do not exist."""
+    """Returns findings about definitions that do not parse, and about references to objects that do not exist."""
     for record in _objects(snapshot):
         definition = getattr(record, "definition", "")
         if definition:
@@ -263,7 +263,7 @@ def _of_catalog(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _of_logs(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
-    """Logs that are lost, and logs that are older than the positions of their sources."""
+    """Returns findings about logs that are lost, and about logs that are older than the positions of their sources."""
     for record in snapshot.all("source"):
         path = context.log_path(record)
         # A job commits to its log, and then stores the position.
@@ -280,7 +280,7 @@ def _of_logs(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _of_tables(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
-    """Checkpoints without a table, and tables whose checkpoint is older than the table."""
+    """Returns findings about checkpoints without a table, and about tables whose checkpoint is older than the table."""
     warehouse = context.warehouse
     for record in _objects(snapshot):
         if not isinstance(record, MaterializedViewRecord | SinkRecord):
@@ -321,7 +321,8 @@ def _is_current(context: Context, record: MaterializedViewRecord | SinkRecord) -
 
 
 def _of_jobs(context: Context) -> Iterator[Finding]:
-    """Differences between the jobs that the catalog requires and the jobs that the owners report."""
+    """Returns findings about differences between the jobs that the catalog requires and the jobs that the owners
+    report."""
     before = _owners(context)
     statuses = context.metastore.jobs.job_statuses()
     snapshot = context.metastore.snapshot()
@@ -348,7 +349,7 @@ def _of_jobs(context: Context) -> Iterator[Finding]:
 
 
 def _owners(context: Context) -> dict[str, Lease]:
-    """The lease of each group that has an owner."""
+    """Returns the lease of each group that has an owner."""
     owned = owned_groups(context)
     return {group: lease for group, lease in context.metastore.jobs.leases().items() if group in owned}
 
@@ -378,8 +379,8 @@ def _of_locks(context: Context) -> Iterator[Finding]:
 
 
 def _left_locks(context: Context) -> list[QuiesceLock]:
-    """The locks of statements that have ended. The catalog is read after the locks, because a lock of a later epoch
-    would not count as in force."""
+    """Returns the locks of statements that have ended. The catalog is read after the locks, because a lock of a later
+    epoch would not count as in force."""
     locks = context.metastore.jobs.quiesce_locks()
     snapshot = context.metastore.snapshot()
     return [lock for lock in locks if not is_in_force(lock, snapshot)]
@@ -413,7 +414,7 @@ def _without_outcome(context: Context) -> list[OperationRecord]:
 
 
 def _of_folders(context: Context) -> Iterator[Finding]:
-    """Folders of objects that are not in the catalog."""
+    """Returns findings about folders of objects that are not in the catalog."""
     warehouse = context.warehouse
     has_owner = bool(owned_groups(context))
     for folder in ("data", "checkpoints"):

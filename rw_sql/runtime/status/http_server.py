@@ -88,13 +88,14 @@ def _text(code: HTTPStatus, said: str, *headers: tuple[str, str]) -> _Answer:
 
 
 def _again(path: str) -> tuple[tuple[str, str], ...]:
-    """The headers that make a browser request the same address again soon, for a response that is valid only for a
-    moment."""
+    """Returns headers for a response that is valid only for a moment. The headers make a browser request the same
+    address again soon."""
     return ("Retry-After", "2"), *((("Refresh", "5"),) if path == "/" else ())
 
 
 def _limited(places: threading.BoundedSemaphore, read: Callable[[], _Answer], *headers: tuple[str, str]) -> _Answer:
-    """The response that ``read`` computes, or 503 if too many earlier requests still read the warehouse."""
+    """Returns the response that ``read`` computes, or 503 if too many earlier requests are still reading the
+    warehouse."""
     if not places.acquire(timeout=_PLACE_SECONDS):
         said = f"the warehouse's store has not answered {MOST_READINGS} earlier requests yet"
         return _text(HTTPStatus.SERVICE_UNAVAILABLE, said, *headers)
@@ -232,7 +233,7 @@ class _Server(LimitedThreads, HTTPServer):
         super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
-        """Binds like the base class, but without looking up the host's name in DNS."""
+        """Binds the socket like the base class, but does not look up the host's name in DNS."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
@@ -247,7 +248,7 @@ class _Handler(TimedRequests, BaseHTTPRequestHandler):
         self._respond(has_body=True)
 
     def do_HEAD(self) -> None:
-        """Responds to a HEAD request: without a body."""
+        """Responds to a HEAD request. The response has no body."""
         self._respond(has_body=False)
 
     def _respond(self, *, has_body: bool) -> None:

@@ -1,4 +1,5 @@
-"""The status page: one HTML document rendered on the server, with a style sheet and a script. All text is escaped."""
+"""Renders the status page. The page is one HTML document that is rendered on the server, with a style sheet and a
+script. All text is escaped."""
 
 from __future__ import annotations
 
@@ -128,7 +129,7 @@ def _attention(status: WarehouseStatus) -> str:
 
 
 def _cause(job: JobLine) -> str:
-    """A job's reason without the statements at the end of the reason, which the page shows separately."""
+    """A job's reason without the statements at the end. The page shows these statements separately."""
     return job.reason if not job.statements else job.reason.rpartition(f": {job.statements[0]}")[0] or job.reason
 
 
@@ -232,8 +233,8 @@ def _lineage(status: WarehouseStatus, query: PageQuery) -> str:
 
 
 def around(graph: Graph, name: str) -> Graph:
-    """The part of the graph that consists of the boxes named ``name`` and of all boxes that are upstream or downstream
-    of these boxes."""
+    """Returns a part of the graph. The part consists of the boxes with the name ``name``, and of all boxes that are
+    upstream or downstream of these boxes."""
     kept: set[int] = set()
     for edges in (graph.edges, tuple((end, start) for start, end in graph.edges)):
         following: dict[int, list[int]] = {}

@@ -1,4 +1,5 @@
-"""A warehouse's status at one moment, which any process can read from its tables and its upstreams."""
+"""Reads a warehouse's status at one moment. Any process can read the status from the warehouse's tables and the
+upstreams."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ _FIRST_SECONDS = 0.3
 class OwnerStatus:
     """The process that runs the jobs of a resource group. ``state`` is RUNNING, LATE (no heartbeat for a while),
     SUSPENDED (a signal stopped the process ``pid``), or NONE (no process runs the jobs). ``problem`` is the reason why
-    the process cannot write the warehouse. ``resume`` is the command that resumes a suspended process."""
+    the process cannot write to the warehouse. ``resume`` is the command that resumes a suspended process."""
 
     state: str
     resource_group: str = DEFAULT_GROUP
@@ -70,7 +71,7 @@ class OwnerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLine:
-    """One job, as a row of the status. ``statements`` are the statements that its reason suggests. Times are in
+    """One job, as a row of the status. ``statements`` are the statements that the job's reason suggests. Times are in
     milliseconds since 1970."""
 
     job: str
@@ -137,7 +138,7 @@ class WarehouseStatus:
 
     @property
     def stalled(self) -> tuple[JobLine, ...]:
-        """The jobs that should run but do not."""
+        """The jobs that should run but do not run."""
         return tuple(job for job in self.jobs if job.state == "STALLED")
 
     def to_json(self) -> dict[str, Any]:
@@ -176,8 +177,8 @@ def measure(
     context: Context, snapshot: Snapshot, *, seconds: float = LOOK_SECONDS, table_seconds: float | None = None
 ) -> Measures:
     """Measures lags and rates. All upstreams together have ``seconds`` to report their ends. Then they have the same
-    time again to report the age of unread records. Commits of tables are read for at most ``table_seconds`` (None:
-    ``seconds``)."""
+    time again to report the age of unread records. Commits of tables are read for at most ``table_seconds``, or for at
+    most ``seconds`` if ``table_seconds`` is None."""
     at = now_ms()
     lags = measure_lag(context, snapshot, seconds=seconds, table_seconds=table_seconds)
     return Measures(at_ms=at, lags=lags, activity=measure_activity(context, snapshot, at))
@@ -186,7 +187,7 @@ def measure(
 class _StatusInspector(WarehouseInspector):
     """Reads the state of the jobs once, for both the list of jobs and the lineage.
 
-    Uses lags that were measured earlier.
+    The lags are values that were measured earlier.
     """
 
     def __init__(self, context: Context, snapshot: Snapshot, measures: Measures) -> None:
@@ -317,7 +318,7 @@ def _job(row: tuple[Any, ...], measures: Measures) -> JobLine:
 
 
 def statements_in(reason: str) -> tuple[str, ...]:
-    """The statements at the end of a job's reason, after a colon; empty if there are none."""
+    """The statements at the end of a job's reason, after a colon; empty if the reason has no such statements."""
     reason = reason.removesuffix(RETRYING)
     at = reason.find(": ")
     while at >= 0:

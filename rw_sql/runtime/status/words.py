@@ -32,21 +32,21 @@ _MEANINGS = {
 
 
 def in_words(reason: str) -> str:
-    """A job's reason, extended by an explanation of the status word that it begins with."""
+    """Returns a job's reason, with an explanation of the status word at its beginning."""
     status = reason.partition(" ")[0]
     return f"{reason} ({_MEANINGS[status]})" if status in _MEANINGS else reason
 
 
 def owner_texts(status: WarehouseStatus) -> list[tuple[OwnerStatus, str]]:
-    """The owners of all resource groups, each with the text about it. The texts name the groups, unless only the
-    default group is in use."""
+    """Returns the owners of all resource groups, each with a text about the owner. The texts name the groups, unless
+    only the default group is in use."""
     names_groups = [owner.resource_group for owner in status.owners] != [DEFAULT_GROUP]
     epoch, at_ms, warehouse = status.epoch, status.at_ms, status.warehouse
     return [(each, owner_text(each, epoch, at_ms, warehouse, names_group=names_groups)) for each in status.owners]
 
 
 def owner_text(owner: OwnerStatus, epoch: int, at_ms: int, warehouse: str, *, names_group: bool = False) -> str:
-    """The text about the process that runs the jobs of a resource group of a warehouse."""
+    """Returns the text about the process that runs the jobs of a resource group of a warehouse."""
     title = f"owner of resource group {owner.resource_group}" if names_group else "owner"
     if owner.state == "NONE":
         idle = "none of its jobs runs" if names_group else "no job runs"
@@ -87,7 +87,7 @@ def ago(then_ms: int | None, at_ms: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A duration in one unit or two, rounded to the smaller one: ``0.4 s``, ``12 s``, ``3 min 5 s``, ``2 h 10 min``,
+    """A duration in one or two units, rounded to the smaller unit: ``0.4 s``, ``12 s``, ``3 min 5 s``, ``2 h 10 min``,
     ``4 d 3 h``."""
     if seconds < _WITH_TENTHS:
         tenths = round_half_up(seconds * 10)

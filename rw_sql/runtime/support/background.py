@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def prepare(work: Callable[[], T], name: str) -> Future[T]:
-    """Starts ``work`` on its own thread; the future receives the result or the exception."""
+    """Starts ``work`` on its own thread. The returned future receives the result or the exception."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -59,9 +59,9 @@ def run_in_background(work: Callable[[], None], name: str) -> Future[None]:
 
 
 class KeyedWork(Generic[K, T]):
-    """Background work that may take long, at most one at a time for each key. Thread-safe.
+    """Runs background work that may take long. For each key, at most one piece of work runs at a time. Thread-safe.
 
-    A caller that repeats the work therefore does not add a thread with each call.
+    Therefore, a caller that repeats the work does not start another thread with each call.
     """
 
     def __init__(self, name: str) -> None:
@@ -70,8 +70,8 @@ class KeyedWork(Generic[K, T]):
         self._lock = threading.Lock()
 
     def results(self, works: Mapping[K, Callable[[], T]], seconds: float) -> dict[K, T]:
-        """Does all of ``works`` in parallel, and returns the results that arrive within ``seconds``. Raises the first
-        exception of the works.
+        """Runs all of ``works`` in parallel, and returns the results that arrive within ``seconds``. Raises the first
+        exception that one of ``works`` raises.
 
         If a key still has earlier work, the new work for this key begins when the earlier work ends, but not after
         ``seconds``.

@@ -1,4 +1,4 @@
-"""Transformations of DataFrames that are built once and applied to many DataFrames."""
+"""Defines transformations of DataFrames. A transformation is built once and applied to many DataFrames."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 
 class Steps(Protocol):
-    """An object that accepts columns: a DataFrame, or DeferredColumns, which records them for later."""
+    """An object to which columns can be added. It is a DataFrame, or a DeferredColumns object, which records the
+    columns for later."""
 
     def withColumn(self, name: str, column: Column, /) -> Self:  # noqa: N802 - as DataFrame has it
         """Like ``DataFrame.withColumn``."""
@@ -24,8 +25,8 @@ StepsT = TypeVar("StepsT", bound=Steps)
 class DeferredColumns:
     """Columns to be added to DataFrames. ``columns`` are the names of a DataFrame's columns after the steps so far.
 
-    If each batch built its columns anew, a small batch would spend most of its time on this: a source with six columns
-    needs 700 calls to the JVM.
+    If each batch built its columns again, a small batch would spend most of its time on building them: a source with
+    six columns needs 700 calls to the JVM.
     """
 
     columns: tuple[str, ...]

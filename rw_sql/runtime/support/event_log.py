@@ -1,4 +1,5 @@
-"""One log line per step, as ``key=value`` pairs: plans, commits, applied epochs, and the actions of jobs."""
+"""Writes one log line per step, as ``key=value`` pairs. The steps are plans, commits, applied epochs, and the actions
+of jobs."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ _PLAIN = re.compile(r"[\w.:/@+-]+")
 
 
 def log_event(event: str, **fields: object) -> None:
-    """Writes one line: ``event=committed epoch=17 kind="UNSAFE SET"``. A value of None is left out; text is quoted as
-    JSON."""
+    """Writes one line: ``event=committed epoch=17 kind="UNSAFE SET"``. A value of None is left out, and text is quoted
+    as in JSON."""
     if not logger.isEnabledFor(logging.INFO):
         return
     pairs = [f"event={event}"]

@@ -1,4 +1,5 @@
-"""Decides when a failure that repeats is logged: at its beginning, then at growing intervals, and at its end."""
+"""Decides when a repeated failure is logged. The failure is logged at its beginning, at growing intervals while it
+continues, and at its end."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ class FailureLog:
         return 0.0 if since is None else self._clock() - since
 
     def failed(self, cause: object = None) -> bool:
-        """Records a failure; returns True if the caller must log it. A failure whose cause differs from the previous
-        cause is logged at once."""
+        """Records a failure. Returns True if the caller must log the failure. A failure whose cause differs from the
+        previous cause is logged at once."""
         with self._lock:
             now = self._clock()
             if self._since is None:

@@ -1,4 +1,5 @@
-"""The reasons why jobs end: a stall that an operator can resolve, or the innermost cause of an error."""
+"""Defines the reasons why jobs end. A reason is a stall that an operator can resolve, or the innermost cause of an
+error."""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class StalledError(Exception):
-    """A job cannot run now, for a reason that an operator can resolve.
+    """Raised if a job cannot run at present, for a reason that an operator can resolve.
 
-    ``is_final``: the job is not retried until a statement changes something. ``is_lasting``: the problem persists until
-    someone fixes it, possibly in another system; the job is retried at the longest interval. ``reason`` does not
-    contain the secrets of this process.
+    If ``is_final`` is true, the job is not retried until a statement changes the catalog. If ``is_lasting`` is true,
+    the problem persists until someone fixes it, possibly in another system. In this case, the job is retried at the
+    longest interval. ``reason`` does not contain the secrets of this process.
     """
 
     def __init__(self, reason: str, *, is_final: bool = False, is_lasting: bool = False) -> None:
@@ -69,8 +70,9 @@ the command for this file fits."""
 
 
 def cause_line(text: str) -> str:
-    """The innermost cause in a JVM error message, or in a Python traceback that the message contains, as one line. The
-    secrets of this process are left out. A line of more than 2,000 characters is cut, and then ends with "…"."""
+    """Returns, as one line, the innermost cause in a JVM error message, or in a Python traceback that the message
+    contains. The secrets of this process are left out. A line of more than 2,000 characters is shortened so that it
+    ends with "…"."""
     text = without_known_secrets(join_causes(text))
     lines = [line.strip() for line in text.splitlines()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
@@ -86,6 +88,6 @@ def cause_line(text: str) -> str:
 
 
 def _raised(lines: list[str]) -> str:
-    """The line after the last frame of a traceback: the exception and its message."""
+    """Returns the line after the last frame of a traceback. This line contains the exception and its message."""
     last = max((at for at, line in enumerate(lines) if line.startswith("  File ")), default=-1)
     return next((line for line in lines[last + 1 :] if line and not line.startswith(" ")), lines[-1])

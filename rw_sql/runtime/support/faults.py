@@ -1,8 +1,9 @@
-"""Fault points: named places where a test may kill the process, between any two steps of a statement, start or batch.
+"""Defines fault points. A fault point is a named place, between two steps of a statement, start or batch, where a test
+may kill the process.
 
-``RW_SQL_FAULT=name[@n]`` sends SIGKILL at the n-th passing (default: the first) to the target in
-``RW_SQL_FAULT_KILLS``: ``python`` (this process alone), ``jvm`` (its JVM alone) or ``both``. If ``RW_SQL_FAULT`` is
-unset, a fault point costs one comparison.
+With ``RW_SQL_FAULT=name[@n]``, the process sends SIGKILL when it passes the fault point ``name`` for the n-th time
+(default: the first time). The target is set by ``RW_SQL_FAULT_KILLS``: ``python`` (only this process), ``jvm`` (only
+the JVM) or ``both``. If ``RW_SQL_FAULT`` is unset, a fault point costs one comparison.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Mixins for the HTTP servers of a process: they limit the number and the duration of connections.
+"""Mixins for the HTTP servers of a process. They limit the number and the duration of connections.
 
-Otherwise, a connection whose request does not arrive would hold a thread for ever, and many such connections would
-block the probes of the process.
+Without these limits, a connection whose request does not arrive would occupy a thread for ever, and many such
+connections would block the probes of the process.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class LimitedThreads(ThreadingMixIn, BaseServer):
             self._waiting.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignores the error, because a browser that closes its connection is not worth a message."""
+        """Ignores the error, because no message is needed when a browser closes its connection."""
         logger.debug("a request was interrupted", exc_info=True)
 
     def _end(self, request: Any) -> None:
@@ -93,8 +93,8 @@ class LimitedThreads(ThreadingMixIn, BaseServer):
 
 
 class TimedRequests(BaseHTTPRequestHandler):
-    """Handles a request of :class:`LimitedThreads`. The connection is closed if the request has not arrived after
-    HEAD_SECONDS, even if single bytes of it arrive in the meantime."""
+    """Handles a request of :class:`LimitedThreads`. If the whole request has not arrived after HEAD_SECONDS, the
+    connection is closed, even if single bytes of the request arrive in the meantime."""
 
     def setup(self) -> None:
         """Sets the time limit of the request."""
@@ -103,7 +103,7 @@ class TimedRequests(BaseHTTPRequestHandler):
         self.rfile = io.BufferedReader(_Timed(self.connection, time.monotonic() + HEAD_SECONDS))
 
     def parse_request(self) -> bool:
-        """Reads the headers; then sets the time limit of the response."""
+        """Reads the headers, and sets the time limit of the response."""
         is_valid = super().parse_request()
         if isinstance(self.server, LimitedThreads):
             self.server.note_arrival(self.request)
@@ -116,7 +116,7 @@ class TimedRequests(BaseHTTPRequestHandler):
 
 
 class _Timed(io.RawIOBase):
-    """A connection as a file. All reads together take at most until ``deadline``."""
+    """A connection as a file. All reads together must end at ``deadline``."""
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""Processes on this machine: liveness, start times, and the current time."""
+"""Provides facts about processes on this machine (whether they run, and when they started), and the current time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def this_machine() -> str:
     """The id of the scope in which process ids are valid: this host since its boot and, on Linux, this namespace of
     process ids.
 
-    Two containers may have the same warehouse and host name, but a process id from one container means nothing in the
+    Two containers may have the same warehouse and host name, but a process id from one container is not valid in the
     other container.
     """
     parts = [socket.gethostname()]
@@ -28,10 +28,10 @@ def this_machine() -> str:
 def process_start(pid: int) -> str:
     """The start time of a process on this machine, in the kernel's clock ticks; empty if there is no such process.
 
-    The start time distinguishes reused process ids (Linux: field 22 of ``/proc/<pid>/stat``). A zombie counts as dead.
-    If a process exists but its start time cannot be read, the result is ``alive``. The start time cannot be read on
-    systems without /proc (macOS), and for a process of another user that /proc hides (mount option ``hidepid``,
-    systemd's ``ProtectProc``).
+    The start time (Linux: field 22 of ``/proc/<pid>/stat``) distinguishes two processes that have had the same id. A
+    zombie counts as dead. If a process exists but its start time cannot be read, the result is ``alive``. The start
+    time cannot be read on systems without /proc (macOS), and for a process of another user that /proc hides (mount
+    option ``hidepid``, systemd's ``ProtectProc``).
     """
     fields = _stat(pid)
     if fields:
@@ -60,8 +60,8 @@ def _stat(pid: int) -> list[str]:
 
 
 def stat_fields(stat: Path) -> list[str]:
-    """The fields of the ``stat`` file of a process or a thread from the third field (the state) on, as proc_pid_stat(5)
-    describes them. The second field, the name, may have any bytes. Raises OSError."""
+    """The fields of the ``stat`` file of a process or a thread from the third field (the state) on. The manual page
+    proc_pid_stat(5) describes these fields. The second field, the name, may have any bytes. Raises OSError."""
     return stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
@@ -74,7 +74,7 @@ def is_process_alive(pid: int, start: str) -> bool:
 def is_process_suspended(pid: int, start: str) -> bool:
     """True if a signal (SIGSTOP, SIGTSTP) or a debugger has suspended this process on this machine.
 
-    Always False on systems other than Linux.
+    The result is always False on systems other than Linux.
     """
     fields = _stat(pid)
     return len(fields) > 19 and fields[19] == start and fields[0] in ("T", "t")

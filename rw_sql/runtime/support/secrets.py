@@ -1,5 +1,5 @@
-"""Values of secrets: encrypted in the catalog, or read from another store. Values of secrets never appear in logs or
-errors.
+"""Handles the values of secrets, which are encrypted in the catalog or read from another store. Values of secrets never
+appear in logs or errors.
 
 Backend ``meta`` encrypts with AES-256-GCM (NIST SP 800-38D) and a random 96-bit nonce per value. The secret's name is
 the associated data, so that an encrypted value cannot be used for another secret. The key is 32 bytes in base64, from
@@ -34,7 +34,8 @@ _WHICH_KEY = f"set {KEY_VARIABLE} to the key that the process that runs the jobs
 
 
 def seal(name: str, value: str) -> str:
-    """Encrypts a value: ``aes256gcm:<base64 of nonce and ciphertext>``. Raises SqlError SECRET_KEY_MISSING."""
+    """Encrypts a value. The result has the form ``aes256gcm:<base64 of nonce and ciphertext>``. Raises SqlError
+    SECRET_KEY_MISSING."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonce = os.urandom(_NONCE_BYTES)
@@ -46,8 +47,8 @@ def require_key_of(secrets: Sequence[SecretRecord], name: str) -> None:
     """Checks that the key of this process decrypts at least one of the secrets of backend ``meta`` in a catalog.
 
     If this process has another key than the process that runs the jobs, that process could not decrypt a secret that
-    this process encrypts. ``name`` is the secret that is to be encrypted. Raises SqlError SECRET_KEY_MISSING if this
-    process has no key, or if its key decrypts none of the secrets.
+    this process encrypts. ``name`` is the name of the secret whose value will be encrypted. Raises SqlError
+    SECRET_KEY_MISSING if this process has no key, or if its key decrypts none of the secrets.
     """
     sealed = [secret for secret in secrets if secret.backend == "meta"]
     if not sealed:
@@ -90,7 +91,7 @@ def _unreadable(name: str, why: str, hint: str | None = None) -> SqlError:
 
 
 def _key(use: str, hint: str) -> bytes:
-    """The key of this process. ``use`` is the purpose of the key, for the error's message."""
+    """The key of this process. ``use`` is the purpose of the key, as stated in the error's message."""
     text = os.environ.get(KEY_VARIABLE, "").strip()
     path = os.environ.get(KEY_FILE_VARIABLE)
     if not text and path:
@@ -127,7 +128,7 @@ def _unseal(secret: SecretRecord) -> str:
 
 
 def _opened(secret: SecretRecord, key: bytes) -> str | None:
-    """A secret's value; None if it was not encrypted with this key."""
+    """Returns a secret's value; None if the value was not encrypted with this key."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -142,8 +143,8 @@ def _opened(secret: SecretRecord, key: bytes) -> str | None:
 
 
 def _without_line_end(text: str) -> str:
-    """A value without the line breaks that follow it. Editors, ``echo`` and ``$(…)`` in other tools add line breaks,
-    but no password ends with a line break."""
+    """Returns a value without the line breaks at its end. Editors, ``echo`` and ``$(…)`` in other tools add line
+    breaks, but no password ends with a line break."""
     return text.rstrip("\r\n")
 
 
@@ -165,7 +166,7 @@ def _from_file(name: str, path: str) -> str:
 
 
 def _credential(variable: str) -> str | None:
-    """A credential of the vault from the environment, without blanks and line breaks around it."""
+    """Returns a credential for the vault from the environment, without surrounding blanks and line breaks."""
     value = os.environ.get(variable)
     return None if value is None else value.strip()
 

@@ -1,4 +1,4 @@
-"""A timeout for waits. Progress extends the timeout, so that the timeout does not depend on the speed of the
+"""Defines a timeout for waits. Progress extends the timeout, so that the timeout does not depend on the speed of the
 machine."""
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _MOST_SIGNS_OF_LIFE = 10
 class StallTimeout:
     """A timeout that expires after ``seconds`` without progress.
 
-    A *mark* is a value that changes only with progress: a position, a version, an epoch. A *sign of life*, such as
-    the owner's heartbeat, only shows that a process is alive. Signs of life without progress extend a wait to at
-    most ten times the limit, because a process that is alive may still never finish.
+    A *mark* is a value that changes only with progress, such as a position, a version or an epoch. A *sign of life*,
+    such as the owner's heartbeat, only shows that a process is alive. Signs of life without progress extend a wait to
+    at most ten times the limit, because a process that is alive may still never finish.
     """
 
     def __init__(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -30,8 +30,8 @@ class StallTimeout:
         self._last: str | None = None
 
     def note(self, marks: Mapping[str, object], signs: Mapping[str, object] | None = None) -> None:
-        """Compares the marks and signs of life with the marks and signs of the previous call, and restarts the timeout
-        if these have changed.
+        """Compares the marks and the signs of life with those of the previous call. If they have changed, restarts the
+        timeout.
 
         The first call starts the full timeout, because earlier progress is unknown.
         """
@@ -48,7 +48,7 @@ class StallTimeout:
             self._signs[name] = sign
 
     def begin(self) -> None:
-        """Restarts the timeout, for the next of several conditions."""
+        """Restarts the timeout for the next of several conditions."""
         self._moved_at = self._lived_at = self._clock()
 
     @property

@@ -1,8 +1,10 @@
-"""The environment of a process whose warehouse is in an object store: one set of variables for all libraries.
+"""Prepares the environment of a process whose warehouse is in an object store, so that one set of variables suffices
+for all libraries.
 
-delta-rs, botocore (used by fsspec) and Hadoop read the same settings from variables with different names. The names in
-this module are the names of the AWS SDKs (https://docs.aws.amazon.com/sdkref/latest/guide/environment-variables.html)
-and of delta-rs's object store (https://docs.rs/object_store).
+The libraries delta-rs, botocore (used by fsspec) and Hadoop read the same settings from variables with different names.
+The names in this module are the names of the AWS SDKs
+(https://docs.aws.amazon.com/sdkref/latest/guide/environment-variables.html) and of delta-rs's object store
+(https://docs.rs/object_store).
 """
 
 from __future__ import annotations

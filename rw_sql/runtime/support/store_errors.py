@@ -1,4 +1,4 @@
-"""The errors for a warehouse whose store fails while a statement or command runs."""
+"""Makes the errors for a warehouse whose store fails while a statement or command runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _AGAIN = "run it again once the store answers; rw-sql doctor examines the wareho
 def store_error(error: Exception, done: str = NOTHING_CHANGED) -> SqlError:
     """The error for a statement during which the store failed. ``done`` describes the effects that remain.
 
-    For an error during the commit, the message states that it is not known yet whether the statement is committed.
+    If the error occurred during the commit, the message states that it is not known yet whether the statement is
+    committed.
     """
     told = cause_line(str(error)) or type(error).__name__
     if isinstance(error, CommitUnknown):
@@ -44,7 +45,8 @@ def store_error(error: Exception, done: str = NOTHING_CHANGED) -> SqlError:
 def store_errors(require_alive: Callable[[str], object], done: str = NOTHING_CHANGED) -> Iterator[None]:
     """A context manager that raises errors of the store as SqlError.
 
-    ``require_alive`` raises SqlError if Spark has ended, which causes such errors too.
+    ``require_alive`` is a function that raises SqlError if Spark has ended, because the end of Spark causes such errors
+    too.
     """
     try:
         yield

@@ -43,7 +43,8 @@ class PlainFiles:
 
     @property
     def is_local(self) -> bool:
-        """True for a local path. Only then can process ids show whether the owner of a warehouse is alive."""
+        """True for a local path. If the path is not local, process ids do not show whether the owner of a warehouse is
+        alive."""
         return "://" not in self.uri or self.uri.startswith("file://")
 
     @cached_property

@@ -1,8 +1,8 @@
-"""The reasons why nothing can be written to a warehouse, and the remedy for each reason.
+"""Finds the reason why nothing can be written to a warehouse, and the remedy for each reason.
 
 The reason is found in the error of a failed write, or by a check that writes nothing. For a local file system, the
 check reads the flags, the free space and the permissions. For an object store, the check is a write that the store
-refuses in any case.
+always refuses.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _WRITTEN = (f"{_LEASE}/_delta_log", _LEASE, "rw_catalog/runtime_job_status/_delt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """A reason why the warehouse cannot be written: ``problem`` is the cause, and ``remedy`` the action that removes
-    it."""
+    """A reason why nothing can be written to the warehouse. ``problem`` is the cause, and ``remedy`` is the action that
+    removes the cause."""
 
     problem: str
     remedy: str
@@ -58,8 +58,8 @@ class Obstacle:
 
 
 def obstacle_of(error: object, uri: str) -> Obstacle | None:
-    """The obstacle that an error of a write to the warehouse at ``uri`` names; None if the error names no obstacle.
-    With an empty ``uri``, the remedy names no path.
+    """The obstacle that an error of a write to the warehouse at ``uri`` names; None if the error names no obstacle. If
+    ``uri`` is empty, the remedy names no path.
 
     An error that goes away by itself, such as the error of a store that does not respond, is not an obstacle.
     """
@@ -100,8 +100,9 @@ def _of_number(number: int, uri: str) -> Obstacle | None:
 def visible_obstacle(warehouse: Warehouse, pid: int | None = None, *, is_here: bool = True) -> Obstacle | None:
     """The obstacle that the operating system shows without a write, for a warehouse on a local path.
 
-    ``pid`` is the process that should write to the warehouse: the mounts of this process and the permissions of its
-    user count. If that process is on another machine (not ``is_here``), only a full file system counts.
+    ``pid`` is the id of the process that should write to the warehouse. The check uses the mounts of this process and
+    the permissions of its user. If that process is on another machine (not ``is_here``), only a full file system counts
+    as an obstacle.
     """
     if not warehouse.is_local:
         return None
@@ -123,7 +124,8 @@ def visible_obstacle(warehouse: Warehouse, pid: int | None = None, *, is_here: b
 
 
 def try_to_write(warehouse: Warehouse) -> OSError | None:
-    """The error of a write to the catalog's folder on a local path; None if the write succeeds. Leaves no file."""
+    """Tries to write to the catalog's folder on a local path. Returns the error; None if the write succeeds. Leaves no
+    file."""
     path = f"{warehouse.uri}/{_LEASE}/.{uuid.uuid4().hex}.writing"
     try:
         with open(path, "xb") as file:
@@ -139,11 +141,13 @@ def try_to_write(warehouse: Warehouse) -> OSError | None:
 
 
 def refusal(warehouse: Warehouse) -> OSError | None:
-    """The error with which an object store refuses all writes of this process; None if the store accepts writes.
+    """Returns the error with which an object store refuses all writes of this process; None if the store accepts
+    writes.
 
-    The request changes nothing: it is a write under the condition that an existing object does not exist. A store that
-    ignores conditions replaces the object with the same bytes. If a store responds that it does not support conditions,
-    the result is None, because this does not show whether the store accepts other writes.
+    The request changes nothing, because it is a write of an existing object under the condition that this object does
+    not exist. A store that ignores conditions replaces the object with the same bytes. If a store responds that it does
+    not support conditions, the result is None, because such a response does not show whether the store accepts other
+    writes.
     """
     folder = f"{warehouse.uri}/{_LEASE}/_delta_log"
     names = [name for name in warehouse.list_names(folder) if name.endswith(".json")]
@@ -161,7 +165,8 @@ def refusal(warehouse: Warehouse) -> OSError | None:
 
 
 def _seen_by(pid: int | None, path: str) -> str:
-    """A path as a process on this machine sees it, because a service may have its own mounts."""
+    """Returns the path through which this process can examine what another process on this machine finds at ``path``.
+    (A service may have its own mounts.)"""
     seen = f"/proc/{pid}/root{path}"
     return seen if pid is not None and os.path.isdir(seen) else path
 

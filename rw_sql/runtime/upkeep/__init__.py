@@ -1,8 +1,9 @@
-"""Upkeep of jobs' tables: compaction, retention, and deletion of files that no reader in the catalog needs.
+"""Performs upkeep of jobs' tables. Upkeep consists of compaction, retention, and the deletion of files that no reader
+in the catalog needs.
 
-``table_upkeep`` decides when a job does this work. How files are compacted, and their sizes, are in
-``delta/compaction.py``; the deletion of files and commits is in ``delta/table_files.py``. ``dropped_objects`` deletes
-the tables and checkpoints of dropped objects.
+The module ``table_upkeep`` decides when a job does this work. The file ``delta/compaction.py`` compacts files, and
+``delta/table_files.py`` deletes files and commits. ``dropped_objects`` deletes the tables and checkpoints of dropped
+objects.
 
 Imports: ``positions``, ``jobs``, ``delta`` and below. Begin with ``table_upkeep``.
 """

@@ -1,9 +1,10 @@
-"""Facts about the commits of tables, kept in memory for upkeep. A commit never changes.
+"""Keeps facts about the commits of tables in memory, for upkeep. These facts stay valid, because a commit never
+changes.
 
 A job that rests has a new run for almost every batch, and upkeep may run only once in each run. One upkeep reads a
 limited number of commits. If each upkeep read a log from the start while a reader is far behind, no upkeep would ever
 finish reading this log, and upkeep would never drop an hour of the log. The facts are therefore kept in the context of
-the warehouse, which outlasts the run.
+the warehouse, which exists longer than the run.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ def known_commits(
     """A context manager with the known facts about the table of an object's generation; ``table`` is the path of the
     table.
 
-    Only one upkeep at a time has these facts. If a fenced run is still in its last upkeep, the next run begins without
-    known facts.
+    Only one upkeep at a time can use these facts. If a fenced run is still in its last upkeep, the next run begins
+    without known facts.
     """
     known, key = _known(context), (object_id, generation)
     taken = known.pop(key, None)
@@ -61,8 +62,8 @@ def known_commits(
 
 
 def forget_commits(context: Context, object_id: int, generations: Collection[int] | None = None) -> None:
-    """Forgets the known facts about the tables of some generations of an object (None: of all its generations), because
-    they were deleted."""
+    """Forgets the known facts about the tables of some generations of an object, because these tables were deleted. If
+    the generations are None, forgets the facts about all generations of the object."""
     known = _known(context)
     for key in list(known):
         if key[0] == object_id and (generations is None or key[1] in generations):

@@ -1,8 +1,8 @@
-"""The last upkeep of each table, from which a job computes when the next upkeep is due.
+"""Stores the last upkeep of each table. From this information, a job computes when the next upkeep is due.
 
 A job that rests has a new run for almost every batch, and a process that a scheduler starts writes only a few batches.
-The version and the time of the last upkeep therefore outlast the run (in the context of the warehouse) and the process
-(in a file beside the lists of replaced files).
+The version and the time of the last upkeep are therefore kept longer than the run (in the context of the warehouse) and
+longer than the process (in a file beside the lists of replaced files).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _KNOWN = "last_upkeep"
 
 @dataclass(slots=True)
 class LastUpkeep:
-    """The last upkeep of a table: the version at which it began, and its time in seconds since 1970.
+    """The last upkeep of a table, with the version at which the upkeep began, and the time of the upkeep in seconds
+    since 1970.
 
     ``orphans_at`` is the time of the last search for files that killed writers left behind; 0 if there was no such
     search.

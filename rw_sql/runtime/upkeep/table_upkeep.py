@@ -148,7 +148,7 @@ class Upkeep:
             output.write_checksum(recount=True)
             fault("upkeep.dropped")
         except CommitFailedError:
-            # Another process has committed in between. Its run takes over.
+            # Another process has committed in between, and the run of that process takes over.
             output.require_own_run()
             return
         files.write_checkpoint(output.table)

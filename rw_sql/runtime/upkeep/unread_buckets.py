@@ -26,9 +26,9 @@ runs. On a local path, reading this number of commits delays a batch by 0.2 s.""
 class UnreadBuckets:
     """The buckets of the rows that the commits of a log add.
 
-    Commits from ``_begin`` up to, but not including, ``_end`` have been read. ``_least`` lists ``(version, bucket)`` in
-    ascending order: the commits whose oldest bucket is older than every bucket of later commits. The list has at most
-    one entry per bucket.
+    Commits from ``_begin`` up to, but not including, ``_end`` have been read. ``_least`` is a list of pairs ``(version,
+    bucket)`` in ascending order. It contains the commits whose oldest bucket is older than every bucket of later
+    commits. The list has at most one entry per bucket.
     """
 
     warehouse: Warehouse
@@ -42,7 +42,7 @@ class UnreadBuckets:
         commits add no rows.
 
         Returns ``least`` if the oldest bucket is ``least`` or older, or if the oldest bucket is not known yet because
-        too many commits must be read. The next calls then read the rest.
+        too many commits must be read. In this case, the next calls read the remaining commits.
         """
         if not self._begin <= first <= self._end:
             self._begin = self._end = first
@@ -57,7 +57,8 @@ class UnreadBuckets:
         return least
 
     def _found_from(self, first: int) -> int | None:
-        """The oldest bucket in those commits from version ``first`` on that this process has read."""
+        """Considers the commits from version ``first`` on that this process has read. Returns the oldest bucket in
+        these commits."""
         at = bisect_left(self._least, (first,))
         return self._least[at][1] if at < len(self._least) else None
 

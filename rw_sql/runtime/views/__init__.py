@@ -1,7 +1,8 @@
-"""The job of a materialized view, and the strategies for keeping its table up to date (one module per strategy).
+"""Contains the job of a materialized view, and the strategies for keeping the view's table up to date (one module per
+strategy).
 
-``swap`` replaces a view's table with a rebuilt table. ``own_rows`` delays the batches of a table of a captured database
-while only other tables change.
+The module ``swap`` replaces a view's table with a rebuilt table. ``own_rows`` delays the batches of a table of a
+captured database while only other tables change.
 
-Imports: the packages that serve jobs, and the packages below these. Begin with ``job``, then ``strategy``.
+Imports: the packages that serve jobs, and the packages below these. Begin with ``job`` and ``strategy``.
 """

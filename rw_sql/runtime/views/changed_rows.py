@@ -23,7 +23,7 @@ _IS_KEPT = "_rw_is_kept"
 
 
 def last_changes(changes: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The last change of each key, out of the rows of a change feed.
+    """Returns the last change of each key among the rows of a change feed.
 
     If a commit deletes a key and adds it again, the added row is the last change.
     """
@@ -33,7 +33,7 @@ def last_changes(changes: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def with_removed(fresh: pa.Table, changed: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows that must be written to a view, with the column KEEP.
+    """Returns the rows that must be written to a view, with the column KEEP.
 
     ``fresh`` are the rows that the view's query returns for changed rows of its input. ``changed`` contains the values
     of the view's key columns for all changed rows, including the rows that the query does not return. ``schema`` are

@@ -1,4 +1,5 @@
-"""Views of groups whose state is the view's table: the groups of each batch are combined with the table's rows.
+"""Maintains views whose rows are groups. The view's table is the only state: the groups of each batch are combined with
+the table's rows.
 
 The job's query returns each input row as a group of its own (:mod:`rw_sql.syntax.query.combined_groups`), so the query
 is computed row by row and has no state in the checkpoint. Arrow combines the groups if there are few rows, and Spark if
@@ -154,8 +155,8 @@ class GroupTable:
         return next((name for name, function in self.functions.items() if function == ROWS), None)
 
     def _known(self, rows: pa.Table) -> pa.Table | None:
-        """The table's rows, at least the rows with the keys of ``rows``; None if this process cannot read these
-        rows."""
+        """Rows of the table, including at least the rows with the keys of ``rows``; None if this process cannot read
+        them."""
         table = self.run.output.table
         if self._held is not None and self._held[0] == table.version():
             return self._held[1]
@@ -213,7 +214,7 @@ def _derived(groups: DataFrame, spec: ViewSpec) -> DataFrame:
 
 @dataclass(slots=True)
 class Combined:
-    """The strategy for a view of groups whose query returns each input row as a group."""
+    """The strategy for a view whose rows are groups. The job's query returns each input row as a group of its own."""
 
     run: ViewRun
     groups: GroupTable

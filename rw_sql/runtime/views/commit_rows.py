@@ -76,8 +76,8 @@ class CommitRows:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The key columns of the input, as the input's files name them. A row replaces an earlier row with the same
-        values in these columns."""
+        """The key columns of the input, with their names in the input's files. A row replaces an earlier row with the
+        same values in these columns."""
         stored = dict(self.given.aliases)
         return tuple(stored.get(key, key) for key in self.given.keys)
 
@@ -92,7 +92,7 @@ class CommitRows:
         return self.schema.append(pa.field(CHANGE, pa.string())) if self.given.is_changing else self.schema
 
     def selected(self, spark: SparkSession, rows: DataFrame) -> DataFrame:
-        """The result of :meth:`rows` as the view's query reads it."""
+        """The result of :meth:`rows` in the form that the view's query reads."""
         if self.is_signed:
             return signed_rows(self.given, rows.selectExpr(*self.given.selected, CHANGE))
         if self.given.is_changing:
@@ -100,11 +100,11 @@ class CommitRows:
         return selected_rows(spark, self.given, rows, is_live=bool(self.given.history), is_numbered=True)
 
     def has_rows(self, actions: Actions) -> bool:
-        """True if a commit has rows to read, perhaps only rows of other upstream tables."""
+        """True if a commit has rows to read. These rows may all be rows of other upstream tables."""
         return any(map(_is_new, actions)) or (self.given.is_changing and any("cdc" in action for action in actions))
 
     def has_only_others(self, actions: Actions) -> bool:
-        """True if all rows of a commit belong to other upstream tables."""
+        """True if all rows of a commit are rows of other upstream tables."""
         return self.upstream is not None and rows_of_table(actions, self.upstream) == 0
 
     def require_plain(self, version: int, actions: Actions) -> None:

@@ -1,5 +1,5 @@
-"""Batches that remove many rows from a table of a change data capture source: TRUNCATE, and the end of a repeated
-snapshot.
+"""Handles batches that remove many rows from a table of a change data capture source. The reason is a TRUNCATE, or the
+end of a repeated snapshot.
 
 A repeated snapshot reads the upstream table again while the table keeps its existing rows. Rows whose keys have not
 arrived by the end of the snapshot no longer exist upstream and are deleted. A key counts as arrived even if a value of
@@ -46,7 +46,8 @@ def empties(rows: pa.Table) -> bool:
 def emptied(
     run: ViewRun, frame: DataFrame, own: DataFrame, keys: tuple[str, ...], settle: Callable[..., DataFrame]
 ) -> DataFrame:
-    """The rows that a batch changes if some of its records empty the table (:func:`empties`), with the column KEEP.
+    """Returns the rows that a batch changes, with the column KEEP, if some of the batch's records empty the table
+    (:func:`empties`).
 
     ``settle`` computes the new rows of the keys in a batch, from the batch's records and the table's rows.
     """
@@ -89,7 +90,8 @@ def _seen(run: ViewRun, key: list[str], spark: SparkSession, end: Row) -> DataFr
     """The keys that have arrived in the log since the beginning of a repeated snapshot. ``end`` is the batch of the
     source (run and batch) in which this snapshot ends.
 
-    ``spark`` is the batch's session, where a temporary view with the source's name cannot hide a user's table.
+    ``spark`` is the batch's session. In this session, a temporary view with the source's name cannot hide a user's
+    table.
     """
     spec = run.spec
     (given,) = spec.inputs
@@ -119,6 +121,6 @@ def _seen(run: ViewRun, key: list[str], spark: SparkSession, end: Row) -> DataFr
 
 
 def _at(batch: Row | None = None) -> Column:
-    """The run and the batch of a row of the log, or of ``batch``, in an order in which they can be compared."""
+    """Returns the run and the batch of a row of the log, or of ``batch``, in a form in which they can be compared."""
     run, number = (f.col(RUN), f.col(BATCH)) if batch is None else (f.lit(batch[RUN]), f.lit(batch[BATCH]))
     return f.struct(run.cast("long").alias("run"), f.coalesce(number, f.lit(-1)).cast("long").alias("batch"))

@@ -1,8 +1,8 @@
 """Combines groups in this process's memory, with Arrow.
 
 A table of groups has key columns, whose values identify a group, and other columns, each with a function that combines
-the values of two groups (:data:`rw_sql.syntax.query.combined_groups.FUNCTIONS`). As in Spark, a NULL in a key equals
-NULL, and a NULL in another column counts as no value.
+the values of two groups (:data:`rw_sql.syntax.query.combined_groups.FUNCTIONS`). As in Spark, two NULLs in a key are
+equal, and a NULL in another column counts as no value.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _LARGEST_BIGINT = float(2**63)
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """The result of combining groups: all groups, and the groups that are new or have changed. If the number of rows of
-    each group is known, ``changed`` has a column KEEP. KEEP is false for a group that has no row any more. ``groups``
-    does not contain such a group."""
+    """The result of combining groups. ``groups`` contains all groups, and ``changed`` contains the groups that are new
+    or have changed. If the number of rows of each group is known, ``changed`` has a column KEEP. KEEP is false for a
+    group that has no row any more. ``groups`` does not contain such a group."""
 
     groups: pa.Table
     changed: pa.Table
@@ -40,8 +40,8 @@ def combine(groups: pa.Table, added: pa.Table, functions: Mapping[str, str]) -> 
     """Combines the rows in ``groups`` with the rows in ``added``. ``groups`` has at most one row for each key.
 
     ``groups`` and ``added`` have the same columns. ``functions`` contains the function of each column. Returns None if
-    a sum may exceed its type, or if Arrow compares values in another way than Spark (NaN). Raises pa.ArrowException for
-    a type that Arrow cannot combine.
+    a sum may exceed the range of its type, or if Arrow compares values in another way than Spark (NaN). Raises
+    pa.ArrowException for a type that Arrow cannot combine.
     """
     keys = [name for name, function in functions.items() if function == KEY]
     others = {name: FUNCTIONS[function] for name, function in functions.items() if function != KEY}
@@ -77,13 +77,13 @@ def _rows_with_keys(groups: pa.Table, added: pa.Table, keys: Sequence[str]) -> p
 
 
 def _in_order_of(touched: pa.Table, known: pa.Table, keys: Sequence[str]) -> pa.Array:
-    """For each touched group, its position in ``known``; NULL for a new group."""
+    """Returns, for each touched group, the group's position in ``known``; NULL for a new group."""
     return _grouped_positions(known, touched, keys).combine_chunks()
 
 
 def _grouped_positions(groups: pa.Table, added: pa.Table, keys: Sequence[str]) -> pa.ChunkedArray:
-    """The position in ``groups`` of each key of ``added``; NULL for a key that ``groups`` lacks. The result has the
-    order in which the keys first occur in ``added``."""
+    """The position in ``groups`` of each key of ``added``; NULL for a key that ``groups`` lacks. The positions are in
+    the order in which the keys first occur in ``added``."""
     names = [f"k{index}" for index in range(len(keys))]
 
     def labelled(rows: pa.Table, at: pa.Array, *, is_added: bool) -> pa.Table:
@@ -105,7 +105,7 @@ def _positions(rows: pa.Table) -> pa.Array:
 
 
 def _aggregated(rows: pa.Table, keys: Sequence[str], others: Mapping[str, str]) -> pa.Table | None:
-    """One row for each key; None if a sum may exceed its type."""
+    """Returns one row for each key; None if a sum may exceed the range of its type."""
     # Columns are named by position, because a result's columns have the names of the aggregates, and a key may have
     # such a name.
     names = {name: f"c{number}" for number, name in enumerate(rows.column_names)}

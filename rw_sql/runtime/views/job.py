@@ -72,7 +72,7 @@ _OWN_GRACE_SECONDS = 10.0
 
 
 def _note_all(context: Context, view: MaterializedViewRecord, version: int) -> None:
-    """For a view with direct readers, saves the metadata of the commits up to a version."""
+    """If the view has direct readers, saves the metadata of the commits up to a version."""
     note_ranges(context.warehouse, view)
     note_cleaned_ranges(context.warehouse, view, version)
     note_stretches(context.warehouse, context.metastore.snapshot(), view, version)
@@ -216,7 +216,7 @@ class View:
         self._start_batches(tables)
 
     def _settle(self) -> None:
-        """Aligns the checkpoint with the catalog, for a view with direct readers."""
+        """Aligns the checkpoint with the catalog if the view has direct readers."""
         if self.readers is None:
             return
         unfinished = self.readers.align_checkpoint(self.done)
@@ -324,7 +324,7 @@ class View:
 
     def _then_waiting(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
         """Wraps ``write`` for a query. After a batch, the returned function waits if the next batch would have no rows
-        to write. The returned function also makes a thread write the following batches after enough small batches.
+        to write. After enough small batches, the returned function also hands the following batches over to a thread.
 
         The wait is outside the batch, so that a stop of the run does not have to wait for rows.
         """
@@ -413,8 +413,8 @@ class View:
         return with_remedy(self.context, self.spec.inputs, failure, again, name=f"{kind} {name}", rebuild=rebuild)
 
     def begin_feed(self, spec: ViewSpec) -> bool:
-        """Adopts a new specification while the query runs. The new specification may differ from the current one only
-        in that the table has a change feed.
+        """Adopts a new specification while the query runs. The new specification may differ from the current
+        specification only in that the table has a change feed.
 
         Returns False if the job must be restarted.
         """

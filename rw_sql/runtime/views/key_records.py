@@ -1,4 +1,4 @@
-"""The records of one key of a table: their order, and how a later record combines with an earlier one."""
+"""Defines the order of the records of one key of a table, and how a later record is combined with an earlier record."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def then_of(known: Column, given: Column, columns: Sequence[str], rows: KeyedRow
 
 
 def is_as_new(known: Column, given: Column, version_columns: Sequence[str]) -> Column:
-    """True if ``given``, a new row, is not older than ``known``, the existing row. Compares the version columns one
-    after the other; NULL is older than all values."""
+    """True if ``given``, a new row, is not older than ``known``, the existing row. The version columns are compared one
+    after the other. NULL is older than all values."""
     from pyspark.sql import functions as f
 
     answer = f.lit(True)
@@ -71,7 +71,7 @@ def order(frame: DataFrame) -> list[str]:
 
 
 def order_of(columns: Sequence[str]) -> list[str]:
-    """The columns, out of ``columns``, by which the records of a batch are sorted."""
+    """Returns those of ``columns`` by which the records of a batch are sorted."""
     # A record that changes a row's key yields two rows with the same position: first the delete of the old key, then
     # the new row.
     return [name for name in (*ORDER, OP) if name in columns]
@@ -84,7 +84,8 @@ def visible(frame: DataFrame) -> list[str]:
 def nullable(kind: DataType) -> DataType:
     """A type with all its parts nullable, as in a table's rows.
 
-    Spark treats a column with a default as non-nullable and does not cast nullable values to it.
+    This is necessary because Spark treats a column with a default as non-nullable, and does not cast nullable values to
+    the type of such a column.
     """
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 

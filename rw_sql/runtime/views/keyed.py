@@ -42,7 +42,7 @@ _EVENTS, _OLD, _NEW = "_rw_events", "_rw_old", "_rw_new"
 @dataclass(frozen=True, slots=True)
 class _Form:
     """The columns of a query's batches, and whether Arrow groups their records by key as Spark does. These facts are
-    the same for all batches of a run. These facts are determined only once per run, because Spark needs milliseconds to
+    the same for all batches of a run. This class stores the facts, because Spark takes several milliseconds to
     determine them."""
 
     columns: tuple[str, ...]
@@ -101,7 +101,8 @@ class Keyed:
             write_changes(self.run, changes, batch, self.rows.primary_key)
 
     def _ordered_log(self, frame: DataFrame) -> OrderedLog | None:
-        """The log that the table's query reads; None if the query reads an upstream itself, or several inputs."""
+        """The log that the table's query reads; None if the query reads an upstream directly, or reads several
+        inputs."""
         if self.run.readers is not None or len(self.run.spec.inputs) != 1:
             return None
         (given,) = self.run.spec.inputs
@@ -115,7 +116,8 @@ class Keyed:
         )
 
     def _in_order(self, frame: DataFrame, log: OrderedLog | None, batch: int) -> DataFrame:
-        """The records of a batch. No record of a split comes in a later batch than its successors."""
+        """The records of a batch. No record of a split comes in a later batch than the records after it in the
+        split."""
         spark = frame.sparkSession
         rows = None if log is None else log.rows(spark, batch)
         if rows is None:
@@ -133,7 +135,7 @@ class Keyed:
             await_own_rows(self.run, batch, is_over)
 
     def _write_captured(self, frame: DataFrame, batch: int) -> None:
-        """Applies a batch of a captured database's changes, some of which may empty the table."""
+        """Applies a batch of changes from a captured database. A change may empty the table."""
         own = frame.sparkSession.read.format("delta").load(self.run.output.path)
         if frame.where(f"`{OP}` < {DELETE}").isEmpty():
             changes = self._settled(frame, own)
@@ -174,7 +176,8 @@ class Keyed:
         return True
 
     def _settled(self, frame: DataFrame, own: DataFrame) -> DataFrame:
-        """Like :func:`settled`. Computed columns are computed from the row's values at the time of each record."""
+        """Like :func:`settled`. For each record, computed columns are computed from the row's values at the time of
+        that record."""
         if UNCHANGED not in frame.columns:
             return settled(frame, own, self.rows)
         moved = settled_moves(frame, own, self.rows)

@@ -36,7 +36,7 @@ def last_of_each(frame: DataFrame, key: Sequence[str], more: Sequence[str] = ())
 
 
 def last_rows(frame: DataFrame, key: Sequence[str], more: Sequence[str] = (), *, is_exact: bool) -> pa.Table:
-    """Like :func:`last_of_each`, as a table of Arrow, for a batch that is small enough for this process.
+    """Does the same as :func:`last_of_each` for a batch that is small enough for this process. Returns an Arrow table.
 
     Spark only decodes the records. Grouping a few rows by a window would take Spark longer than the rest of the batch,
     because Spark must analyze and plan each step for each batch. ``is_exact`` is the result of :func:`is_exact`.
@@ -45,8 +45,8 @@ def last_rows(frame: DataFrame, key: Sequence[str], more: Sequence[str] = (), *,
 
 
 def last_of_rows(rows: pa.Table, key: Sequence[str], more: Sequence[str] = ()) -> pa.Table:
-    """Like :func:`last_rows`, for records in this process's memory, whose keys Arrow groups as Spark does
-    (:func:`are_exact`)."""
+    """Does the same as :func:`last_rows` for records in this process's memory. Arrow must group the keys of these
+    records as Spark does (:func:`are_exact`)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -60,8 +60,8 @@ def last_of_rows(rows: pa.Table, key: Sequence[str], more: Sequence[str] = ()) -
 
 
 def rows_alone(last: pa.Table) -> pa.Table | None:
-    """The last records of keys, as rows of the table, with the column KEEP. None if a record omits values or empties
-    the table, because the result then depends on the table's rows."""
+    """Returns the last records of keys as rows of the table, with the column KEEP. Returns None if a record omits
+    values or empties the table, because in this case the result depends on the table's rows."""
     names = last.column_names
     if UNCHANGED in names and last[UNCHANGED].null_count < last.num_rows:
         return None
@@ -97,5 +97,5 @@ def is_exact(frame: DataFrame, key: Sequence[str]) -> bool:
 
 
 def are_exact(kinds: Mapping[str, str], key: Sequence[str]) -> bool:
-    """Like :func:`is_exact`, but the columns are given with Spark's names of their types."""
+    """Does the same as :func:`is_exact`, but the columns are given with Spark's names of their types."""
     return all(kinds.get(name, "").partition("(")[0] in _EXACT for name in key)

@@ -33,7 +33,7 @@ repeats its request several times within this time."""
 def await_own_rows(run: ViewRun, batch: int, is_over: Callable[[], bool]) -> None:
     """Waits after a batch that has read no row of the table, for at most :data:`MOST_SECONDS`.
 
-    Returns at once if the log has rows of the table after that batch, if a statement waits for the table, or if
+    Returns at once in three cases: the log has rows of the table after that batch, a statement waits for the table, or
     ``is_over`` returns true. In an object store, this function never waits, because each check of the log would be a
     request.
     """

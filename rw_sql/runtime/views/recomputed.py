@@ -1,4 +1,5 @@
-"""Views whose rows are recomputed from the rows of their inputs: either the rows affected by changes, or all rows.
+"""Handles views whose rows are recomputed from the rows of their inputs. Either the rows that are affected by changes
+are recomputed, or all rows.
 
 A batch has an end version for each input. After the batch, the view equals the result of its query on the inputs as of
 these versions. The checkpoint stores these end versions before the batch begins, and the batch reads the inputs as of
@@ -48,7 +49,7 @@ EXACT_JSON = {
 
 
 def same_values(one: str, other: str, names: Sequence[str]) -> Column:
-    """True if two aliased frames have equal values in these columns; NULL equals NULL."""
+    """Returns the condition that two aliased frames have equal values in these columns. Two NULLs count as equal."""
     from pyspark.sql import functions
 
     condition = functions.lit(True)
@@ -69,7 +70,7 @@ def write_changes(run: ViewRun, changes: DataFrame, batch: int, keys: Sequence[s
 
 
 def write_held(run: ViewRun, held: DataFrame, batch: int, keys: Sequence[str], count: int) -> None:
-    """Like :func:`write_changes`, for ``count`` rows that the caller has persisted."""
+    """Does the same as :func:`write_changes`, for ``count`` rows that the caller has persisted."""
     if count and may_hold(held, count):
         rows = run.fitted(held.toArrow())
         exactly(count).require(RowCount(written=rows.num_rows))
@@ -90,12 +91,12 @@ class Changed:
     """The number of rows that the last batch reads."""
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
-        """The changes of the view's rows, deletes included."""
+        """The changes to the view's rows, including deletes."""
         (given,) = self.run.spec.inputs
         return _without_old(feed_frame(self.run.context, spark, given)), "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Applies the last change of each key. A row that does not pass the query any more is deleted."""
+        """Applies the last change of each key. A row for which the query returns no row any more is deleted."""
         from pyspark.sql import Window, functions
 
         (given,) = self.run.spec.inputs
@@ -190,7 +191,7 @@ class Recomputed:
 
 
 def exact_text(name: str) -> Column:
-    """A struct as text; only equal values have equal text."""
+    """Returns a struct as text. Only equal values have equal texts."""
     from pyspark.sql import functions
 
     return functions.to_json(name, EXACT_JSON)

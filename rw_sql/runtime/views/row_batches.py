@@ -3,7 +3,7 @@
 A streaming query plans each batch again, and Delta's source lists and filters the files of each batch with Spark.
 Planning and filtering take several times as long as reading, computing and writing a few rows. This module reads the
 files of new commits with Arrow, computes the rows with :class:`rw_sql.runtime.spark.row_query.RowQuery`, and stores its
-progress in the query's checkpoint, where a streaming query can continue at any time.
+progress in the query's checkpoint, so that a streaming query can continue at any time.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def may_have_row_batches(warehouse: Warehouse, spec: ViewSpec) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRows:
-    """A view's query, prepared for batches of a few rows, and the reader of its input's commits."""
+    """A view's query, prepared for batches of a few rows, and the reader of the commits of the view's input."""
 
     query: RowQuery
     commits: CommitRows
@@ -112,7 +112,8 @@ class RowBatches:
     def may_begin(run: ViewRun) -> bool:
         """True if :meth:`of` probably finds a position in the view's checkpoint, or creates a position.
 
-        Removes the files that a kill in :meth:`of` has left behind, because Spark could not start on such a checkpoint.
+        If a process was killed in :meth:`of`, some files remain. This method removes these files, because Spark could
+        not start on such a checkpoint.
         """
         warehouse = run.context.warehouse
         if newest_planned(warehouse, run.checkpoint) >= 0:
@@ -125,7 +126,7 @@ class RowBatches:
         """Continues at the position in the view's checkpoint. A view without a checkpoint begins with the first version
         of its input, if all commits of the input exist.
 
-        Returns None if only Spark can continue there.
+        Returns None if only Spark can continue at this position.
         """
         warehouse, table = run.context.warehouse, table_id(run.context.warehouse, prepared.commits.table)
         if newest_planned(warehouse, run.checkpoint) < 0:
@@ -172,15 +173,15 @@ class RowBatches:
             self._pending.append(actions)
 
     def _must_advance(self) -> bool:
-        """True if a batch without rows must be planned, so that the checkpoint shows which commits were read. Such a
-        batch is planned at once if a statement waits for the table, otherwise once a second."""
+        """True if a batch without rows must be planned. Such a batch records in the checkpoint which commits were read.
+        The batch is planned at once if a statement waits for the table, and otherwise once a second."""
         if self._skipped_at is None:
             return False
         is_due = time.monotonic() - self._skipped_at >= MOST_SECONDS
         return is_due or self.run.context.wakes.is_asked(self.run.spec.job, ASKED_SECONDS)
 
     def compute(self) -> pa.Table:
-        """The rows that the view's query returns for the next batch. Raises LeftToSparkError, StalledError."""
+        """Computes the rows that the view's query returns for the next batch. Raises LeftToSparkError, StalledError."""
         try:
             given = self.prepared.commits.rows(self._pending)
             is_replaced = self.run.spec.maintenance.strategy == CHANGES
@@ -202,8 +203,8 @@ class RowBatches:
         return rows
 
     def plan(self) -> None:
-        """Plans the batch in the checkpoint, unless it is planned already. Must be called before the rows of the batch
-        are committed.
+        """Plans the batch in the checkpoint, unless the batch is already planned. Must be called before the rows of the
+        batch are committed.
 
         Raises FencedError if another process has planned the batch, and LeftToSparkError if a query must plan the
         batch.

@@ -42,9 +42,9 @@ _MOST_LEFT = 20
 class RowMode:
     """Determines how one run of a view writes its batches: with a query or with a thread.
 
-    ``start_query`` starts a query at the checkpoint's position, ``end_query`` ends it. ``write`` takes two arguments,
-    one of the thread's batches and the rows of that batch, and writes the rows. ``writer`` writes the rows; None if
-    only a query can write the rows.
+    ``start_query`` starts a query at the checkpoint's position, and ``end_query`` ends the query. ``write`` takes two
+    arguments, one of the thread's batches and the rows of that batch, and writes the rows. ``writer`` writes the rows;
+    None if only a query can write the rows.
     """
 
     run: ViewRun
@@ -100,8 +100,8 @@ class RowMode:
         return commit
 
     def after_batch(self, batch: int, planned: Planned) -> None:
-        """Must follow each batch of the query, which has read ``planned`` rows. A thread takes the query's place after
-        small batches, if the rest of the input is a small batch too."""
+        """Must be called after each batch of the query. ``planned`` is the number of rows that the batch has read. A
+        thread takes the query's place after small batches, if the rest of the input is a small batch too."""
         if not self.mode.is_possible:
             return
         is_small = planned.is_small and self._is_rest_small(batch)

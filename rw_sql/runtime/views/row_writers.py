@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class RowWriter(Protocol):
-    """A way to write the rows that a view's query returns for a small batch. Not thread-safe."""
+    """Writes the rows that a view's query returns for a small batch. Not thread-safe."""
 
     def prepare(self, session: SparkSession, kinds: dict[str, str]) -> bool:
         """Sets the session of the query, and the columns of its result with Spark's names of their types.
@@ -39,7 +39,8 @@ class RowWriter(Protocol):
 
 
 def writer_of(run: ViewRun) -> RowWriter | None:
-    """The writer of a view's small batches that does not need Spark; None if only a query can write them."""
+    """Returns the writer that writes a view's small batches without Spark; None if only a query can write these
+    batches."""
     keyed = run.spec.keyed
     if run.spec.maintenance.strategy == COMBINED:
         return GroupTable.of(run)
@@ -100,8 +101,8 @@ class LastRows:
         return are_exact(kinds, self.keys)
 
     def take(self, rows: pa.Table) -> Callable[[int], None] | None:
-        """See :class:`RowWriter`. A record that omits values or empties the table needs the table's rows, which only a
-        query reads."""
+        """See :class:`RowWriter`. If a record omits values or empties the table, the table's rows are needed, and only
+        a query reads these rows."""
         more = [OP] if OP in rows.column_names else []
         last = rows_alone(last_of_rows(rows, self.keys, more) if rows.num_rows else rows)
         if last is None:

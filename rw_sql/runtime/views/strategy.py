@@ -1,4 +1,4 @@
-"""The interface of a strategy, and the objects that a strategy receives."""
+"""Defines the interface of a strategy, and the objects that a strategy receives."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewRun:
-    """One run of a view's job, as its strategy uses it.
+    """One run of a view's job, with the members that the view's strategy uses.
 
-    ``turn`` is a context manager for writing a batch: a stop waits for the end of the ``with`` block, and after a stop,
-    the context manager raises FencedError. ``tables`` are the staging tables (by input id) that are read, up to their
-    end, in place of inputs.
+    ``turn`` is a context manager for writing a batch. A stop waits for the end of the ``with`` block. After a stop, the
+    context manager raises FencedError. ``tables`` are the staging tables (by input id) that are read up to their end in
+    place of the inputs.
     """
 
     context: Context
@@ -43,8 +43,8 @@ class ViewRun:
 
     @property
     def _first_bytes(self) -> str | None:
-        """The byte limit per batch for an input with a watermark: no limit in the view's first batch, afterwards the
-        usual limit.
+        """Returns the limit in bytes of a batch for an input with a watermark. The view's first batch has no limit, and
+        later batches have the usual limit.
 
         All existing rows are read in the first batch, because no row counts as late in the first batch, regardless of
         the order of the rows.
@@ -57,7 +57,8 @@ class ViewRun:
         return self.tables.get(given.id) or path_of(self.context.warehouse, given)
 
     def input(self, spark: SparkSession, given: ViewInput) -> DataFrame:
-        """The stream of one input: from its log or table, or from upstream with a direct reader."""
+        """Returns the stream of one input. The stream reads the input's log or table, or reads the upstream with a
+        direct reader."""
         own = self.readers.frame(spark, given) if self.readers is not None else None
         if own is not None:
             return own
@@ -70,7 +71,8 @@ class ViewRun:
         return pa.schema(self.output.table.schema().to_arrow())
 
     def fitted(self, rows: pa.Table) -> pa.Table:
-        """Rows with the table's columns and types, and with the column KEEP if the given rows contain it."""
+        """Returns rows with the table's columns and types, and with the column KEEP if the given rows have this
+        column."""
         schema = self.schema
         if KEEP in rows.column_names:
             schema = schema.append(pa.field(KEEP, pa.bool_()))
@@ -85,7 +87,7 @@ class Strategy(Protocol):
         ...
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Writes one batch as one commit with its number, or makes no commit if nothing changes.
+        """Writes one batch in one commit with the batch's number. Makes no commit if nothing changes.
 
         After a crash, the method is called again with the same batch, unless the commit was made.
         """

@@ -1,4 +1,4 @@
-"""Queries that Spark itself keeps up to date: their rows are appended, or replace rows by key."""
+"""Handles queries that Spark itself keeps up to date. The rows of such a query are appended, or replace rows by key."""
 
 from __future__ import annotations
 
@@ -119,9 +119,9 @@ class Streamed:
 
 
 def expected_rows(run: ViewRun, planned: Planned, steps: tuple[str, ...] | None) -> Expected:
-    """The expected number of rows of a batch; ``steps`` are the steps of a row-by-row query; None for other queries.
+    """The expected number of rows of a batch. ``steps`` are the steps of a row-by-row query; None for other queries.
 
-    For a view whose groups are combined, these are the rows before they are combined.
+    If the view's groups are combined, the result is the number of rows before the combination.
     """
     has_state = bool(run.spec.keys) and not run.spec.maintenance.combine
     if steps is None or "Generate" in steps or has_state or planned.most is None or run.readers:
@@ -138,7 +138,7 @@ def expected_rows(run: ViewRun, planned: Planned, steps: tuple[str, ...] | None)
 
 @contextmanager
 def _measured(frame: DataFrame) -> Iterator[tuple[DataFrame, int]]:
-    """A context manager inside which a batch is persisted and counted.
+    """A context manager that persists and counts a batch.
 
     Persisting also ensures that a stateful batch is computed only once.
     """
@@ -158,7 +158,7 @@ def upstream_table(given: ViewInput) -> str | None:
 
 
 def rows_of_nothing(context: Context, spec: ViewSpec) -> pa.Table:
-    """The result of an aggregation without groups before any input; empty if HAVING excludes it."""
+    """The result of an aggregation without groups before there is any input; empty if HAVING excludes this result."""
     with context.sessions.lent() as spark:
         rows = _rows_of_nothing(context, spec, spark)
     names = [column["name"] for column in json.loads(spec.schema)["fields"]]

@@ -47,9 +47,9 @@ _RECENT_SECONDS = 10.0
 
 
 def swap_rebuilt(context: Context) -> bool:
-    """Swaps rebuilt views that have caught up; returns True if any was swapped.
+    """Swaps rebuilt views that have caught up; returns True if a view was swapped.
 
-    If one rebuilt view reads another, the two are swapped together.
+    If a rebuilt view reads another rebuilt view, both views are swapped together.
     """
     snapshot = context.metastore.snapshot()
     if not snapshot.all("rebuild"):
@@ -119,8 +119,8 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
 
 
 def _in_time(context: Context, key: tuple[int, int], check: Callable[[], bool]) -> bool:
-    """The result of a check that reads tables of the user, whose stores may not respond. False if the result is not
-    known yet.
+    """Returns the result of a check that reads the user's own tables. The stores of these tables may not respond.
+    Returns False if the result is not known yet.
 
     The owner's other jobs do not wait for such a store: the check runs in the background, and the next calls with the
     same ``key`` return its result. These calls use the result of a slow check for some seconds, so that the results of
@@ -149,7 +149,7 @@ def _has_data(context: Context, table: str, first: int, end: int) -> bool:
     before ``end``.
 
     Versions without rows, such as the fence of a new run, do not count: the old query may have passed such versions,
-    while the new query may wait in front of such a version until there are rows.
+    while the new query may still wait before such a version until there are new rows.
     """
     if first >= end:
         return False

@@ -2,8 +2,8 @@
 
 The log's column ``_rw_unchanged`` lists these values (see :mod:`rw_sql.runtime.decoding.change_formats.unchanged`),
 because NULL alone would be ambiguous. If no row with these values is known, the values become NULL, and the row's
-``_rw_unknown`` lists them until a record provides them. ``SELECT * FROM `t$errors` `` shows such rows. The included
-time of a row that another snapshot of a captured table reads again is filled in too.
+``_rw_unknown`` lists the values until a record provides them. ``SELECT * FROM `t$errors` `` shows such rows. If another
+snapshot of a captured table reads a row again, the included time of this row is filled in too.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def with_unknown(frame: DataFrame) -> DataFrame:
 
 
 def filled(given: Column, known: Column, unchanged: Column, row: StructType, rows: KeyedRows) -> Column:
-    """A record's row, with omitted values filled in from the existing row."""
+    """Returns a record's row, with omitted values filled in from the existing row."""
     paths = dict(rows.paths)
     if not paths:
         return given
@@ -121,7 +121,7 @@ def _covers(path: Column, other: Column) -> Column:
 
 
 def recomputed(changes: DataFrame, spec: ViewSpec) -> DataFrame:
-    """Changed rows, whose computed columns the table's query has computed again."""
+    """Returns changed rows whose computed columns the table's query has computed again."""
     table = spec.inputs[0]
     names = {stored: name for name, stored in spec.stored_names}
     renamed = changes.select(*(f.col(quoted_for_spark(name)).alias(names.get(name, name)) for name in changes.columns))
@@ -135,7 +135,8 @@ def recomputed(changes: DataFrame, spec: ViewSpec) -> DataFrame:
 
 
 def settled_moves(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFrame | None:
-    """Like ``settled``, for rows whose key changed and whose records omit values; None if there are no such rows.
+    """Does the same as ``settled`` for rows whose key changed and whose records omit values. Returns None if there are
+    no such rows.
 
     The omitted values are the values that the old key's row had when the key changed. Records of keys between which
     rows moved are therefore applied together.
@@ -202,12 +203,13 @@ def settled_moves(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFram
 
 
 def exact_text_of(names: Sequence[str]) -> Column:
-    """The columns ``names`` as text that is equal only for equal values."""
+    """Returns the columns ``names`` as text. The texts are equal only for equal values."""
     return f.to_json(f.struct(*(f.col(quoted_for_spark(name)) for name in names)), EXACT_JSON)
 
 
 def _groups(moves: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Maps keys between which rows moved to one representative per connected group."""
+    """Maps keys to representatives. Keys between which rows moved form connected groups, and each group has one
+    representative."""
     parents: dict[str, str] = {}
 
     def root(key: str) -> str:

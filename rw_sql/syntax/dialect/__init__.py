@@ -1,7 +1,7 @@
 """Translates queries from RisingWave's SQL to Spark's, and finds the names that a Spark statement would change.
 
-``to_spark`` translates the constructs and functions that ``lists`` contains, and refuses all others. ``equivalents``
-contains Spark's equivalents of refused constructs, for hints.
+The module ``to_spark`` translates the constructs and functions that ``lists`` contains, and refuses all other
+constructs and functions. ``equivalents`` contains Spark's equivalents of refused constructs, for hints.
 
 Imports: ``near_statements``, ``parsing``, ``query``, ``sql_reader``, ``statements``, ``lexing``. Begin with
 ``to_spark``.

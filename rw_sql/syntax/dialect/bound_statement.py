@@ -1,5 +1,5 @@
 """A Spark statement with the arguments of the call to ``spark.sql``. The arguments may contain the names of the
-statement's objects: ``IDENTIFIER(:name)``."""
+statement's objects, as in ``IDENTIFIER(:name)``."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _PART = re.compile(r"`(?P<quoted>(?:[^`]|``)++)`|(?P<plain>\w++)")
 class BoundStatement:
     """A Spark statement and its arguments.
 
-    ``named`` is the statement with names in place of the clauses ``IDENTIFIER(…)`` whose names are known; ``args`` are
-    the arguments of its remaining markers. In ``complete``, literals replace these markers too: see
-    :func:`rw_sql.syntax.dialect.markers.with_values`.
+    ``named`` is the statement with names in place of the clauses ``IDENTIFIER(…)`` whose names are known. ``args`` are
+    the arguments of the remaining markers of this statement. In ``complete``, literals replace these markers too (see
+    :func:`rw_sql.syntax.dialect.markers.with_values`).
     """
 
     text: str
@@ -65,7 +65,8 @@ class BoundStatement:
 
 
 def bound_statement(text: str, args: Any = None, fields: Mapping[str, object] | None = None) -> BoundStatement:
-    """A statement with the arguments ``args`` and the keyword arguments ``fields`` of a call to ``spark.sql``."""
+    """Returns a statement with the arguments ``args`` and the keyword arguments ``fields`` of a call to
+    ``spark.sql``."""
     known = args if isinstance(args, dict | list) else None
     clauses = list(_clauses(text, known, fields or {})) if "identifier" in text.casefold() else []
     markers = [edit for edit in marker_edits(text, known) if not any(c.start <= edit.start < c.end for c in clauses)]
@@ -82,8 +83,8 @@ def bound_statement(text: str, args: Any = None, fields: Mapping[str, object] | 
 def _clauses(
     text: str, args: Mapping[str, object] | list[object] | None, fields: Mapping[str, object]
 ) -> Iterator[Edit]:
-    """The edits that replace each clause ``IDENTIFIER(…)`` with the name for which the clause stands, if this name is
-    known without Spark."""
+    """Returns the edits that replace each clause ``IDENTIFIER(…)`` with the name that the clause denotes, if this name
+    is known without Spark."""
     shown = bare(text)
     for found in _CLAUSE.finditer(shown):
         value = _value(text, *found.span("inside"), shown, args, fields)

@@ -1,4 +1,4 @@
-"""Spark's equivalents of constructs and functions of RisingWave and PostgreSQL, for hints.
+"""Lists Spark's equivalents of constructs and functions of RisingWave and PostgreSQL, for hints.
 
 :mod:`to_spark` refuses these constructs, because Spark's equivalent differs in some cases. The hint names the
 equivalent, and the user decides whether to use this equivalent. The functions listed here do not exist in Spark.
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
-    """``name`` is the construct's name for users; ``spark`` is the text to write in Spark's SQL."""
+    """An equivalent in Spark's SQL. ``name`` is the construct's name for users, and ``spark`` is the text to write in
+    Spark's SQL."""
 
     name: str
     spark: str
@@ -113,7 +114,7 @@ _TABLE_FUNCTIONS = {
 
 
 def missing_function_hint(name: str, known: Collection[str], *, in_from: bool = False) -> str:
-    """The hint for a function that does not exist; ``known`` are the functions that exist."""
+    """The hint for a function that does not exist. ``known`` are the functions that exist."""
     lower = name.lower()
     spark = (_TABLE_FUNCTIONS.get(lower) if in_from else None) or _FUNCTIONS.get(lower)
     if spark is not None:
@@ -123,9 +124,9 @@ def missing_function_hint(name: str, known: Collection[str], *, in_from: bool = 
 
 
 def is_mistaken_function(name: str, known: Collection[str]) -> bool:
-    """True if a function that is not in ``known`` is most probably a mistake and not user-defined: RisingWave or
-    PostgreSQL has the function, or the function's name differs from the name of a known function only by a typing
-    error."""
+    """True if a function that is not in ``known`` is most probably a mistake and not user-defined. This is the case if
+    RisingWave or PostgreSQL has the function, or if the function's name differs from the name of a known function only
+    by a typing error."""
     lower = name.lower()
     if lower in _FUNCTIONS or lower in _TABLE_FUNCTIONS:
         return True
@@ -134,8 +135,8 @@ def is_mistaken_function(name: str, known: Collection[str]) -> bool:
 
 
 def _edits(one: str, other: str) -> int:
-    """The number of edits that turn one word into another: inserting, omitting or replacing a letter, or exchanging two
-    adjacent letters."""
+    """Returns the number of edits that turn one word into another. An edit inserts, omits or replaces a letter, or
+    exchanges two adjacent letters."""
     before, above = list[int](), list(range(len(other) + 1))
     for row, letter in enumerate(one, 1):
         here = [row]

@@ -1,4 +1,4 @@
-"""The markers in a Spark statement that arguments of ``spark.sql`` replace: ``:name``, ``?`` and ``{name}``."""
+"""Handles the markers in a Spark statement that arguments of ``spark.sql`` replace: ``:name``, ``?`` and ``{name}``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FORMATTED = re.compile(r"\{[^{}]*+\}")
 
 
 def without_fields(text: str) -> str:
-    """The statement, in which a word of the same length replaces each ``{name}`` outside strings."""
+    """Returns the statement, in which a word of the same length replaces each ``{name}`` outside strings."""
     if "{" not in text:
         return text
     for found in _FORMATTED.finditer(bare(text)):
@@ -27,10 +27,10 @@ def without_fields(text: str) -> str:
 
 
 def with_values(text: str, args: Mapping[str, object] | Sequence[object] | None) -> str:
-    """The statement with literals in place of its markers, for a parser that does not get the arguments.
+    """Returns the statement with literals in place of its markers, for a parser that does not get the arguments.
 
-    Text values are inserted unchanged, because they may name a relation: ``IDENTIFIER(:name)``. Other values become
-    NULL.
+    Text values are inserted unchanged, because they may name a relation, as in ``IDENTIFIER(:name)``. Other values
+    become NULL.
     """
     return edited(without_fields(text), marker_edits(text, args))
 
@@ -44,7 +44,7 @@ class Edit(NamedTuple):
 
 
 def edited(text: str, edits: Sequence[Edit]) -> str:
-    """The statement after edits, which are in the order of the text."""
+    """Returns the statement after the edits. The edits must be in the order of the text."""
     for edit in reversed(edits):
         text = text[: edit.start] + edit.text + text[edit.end :]
     return text
@@ -65,7 +65,7 @@ def marker_edits(text: str, args: Mapping[str, object] | Sequence[object] | None
 
 
 def bare(text: str) -> str:
-    """The statement, in which spaces replace strings, comments and quoted names. The length does not change."""
+    """Returns the statement, in which spaces replace strings, comments and quoted names. The length does not change."""
     return _QUOTED.sub(lambda found: " " * len(found[0]), without_strings(text))
 
 

@@ -1,7 +1,7 @@
 """Finds the names that a statement of Spark or Delta Lake would drop, write, alter or create.
 
 This module scans the text itself, because Spark's parser would need a call to the JVM for every statement. The first
-word shows whether a statement only reads.
+word of a statement shows whether the statement only reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Changed:
     """A name or path that a statement would change. ``verb`` are the words of the statement before the name, such as
     ``DROP VIEW``.
 
-    A path in quotes has one part; a path such as ``delta.`/path` `` has two parts: a format and the path.
+    A path in quotes has one part. A path such as ``delta.`/path` `` has two parts: a format and the path.
     """
 
     verb: str

@@ -1,4 +1,4 @@
-"""The time zones of Spark sessions, by the names that Spark accepts."""
+"""Finds the time zones of Spark sessions by the names that Spark accepts."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _SHORT = {
 
 
 def time_zone(name: str) -> tzinfo | None:
-    """The time zone to which a Spark session refers by ``name``: a zone from the zone database, one of Java's
-    abbreviations, or an offset such as +05:45. None for other names."""
+    """Returns the time zone to which a Spark session refers by ``name``. The name is that of a zone in the zone
+    database, one of Java's abbreviations, or an offset such as +05:45. Returns None for other names."""
     if name in ("UTC", "GMT", "UT", "Z"):
         return UTC
     offset = _OFFSET.fullmatch(name)

@@ -1,7 +1,7 @@
 """Translates RisingWave's SQL to Spark's, for ``SET query_dialect = 'risingwave'``.
 
-sqlglot parses RisingWave's dialect and generates Spark's; this module handles the constructs whose meaning would
-change. Types, functions and operators that are not in :mod:`.lists` are refused.
+The library sqlglot parses RisingWave's dialect and generates Spark's dialect. This module handles the constructs whose
+meaning would change. Types, functions and operators that are not in :mod:`.lists` are refused.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SparkQuery:
 def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQuery:
     """The equivalent query for Spark.
 
-    TUMBLE and HOP become Spark's ``window``. EMIT ON WINDOW CLOSE requires such a window; the resulting query must be
+    TUMBLE and HOP become Spark's ``window``. EMIT ON WINDOW CLOSE requires such a window. The resulting query must be
     run in append mode, with the watermark of its source. Raises SqlError NOT_SUPPORTED for constructs that have another
     meaning in Spark.
     """
@@ -104,7 +104,7 @@ _LITERAL_INTERVAL = re.compile(r"\s*([0-9]{1,15})\s*([a-z]+)\s*", re.IGNORECASE)
 
 
 def watermark_delay(watermark: Watermark) -> str:
-    """The delay of ``c - INTERVAL 'delay'`` for Spark's ``withWatermark``: ``10 minutes``.
+    """Returns the delay in ``c - INTERVAL 'delay'`` in the form for Spark's ``withWatermark``, such as ``10 minutes``.
 
     Raises SqlError NOT_SUPPORTED for other expressions, because a watermark in Spark is a column minus a constant.
     """
@@ -126,7 +126,7 @@ def watermark_delay(watermark: Watermark) -> str:
 
 
 def _in_double_quotes(text: str) -> str:
-    """An expression in which names in backticks, as in Spark, are in double quotes."""
+    """Returns an expression in which Spark's names in backticks are in double quotes instead."""
     for token in reversed(scan(text)):
         if token.kind == BACKQUOTED:
             name = token.value.replace('"', '""')
@@ -156,7 +156,7 @@ class _Writer:
         self.time_column: str | None = None
 
     def refuse(self, what: str, instead: str | None, node: exp.Expr) -> None:
-        """Raises SqlError NOT_SUPPORTED at the node, if its position is known."""
+        """Raises SqlError NOT_SUPPORTED. If the position of the node is known, the error points at the node."""
         raise SqlError(
             NOT_SUPPORTED,
             f"{what} has no equivalent in Spark",
@@ -198,7 +198,8 @@ class _Writer:
     # Windows
 
     def rewrite_windows(self, tree: exp.Query) -> exp.Query:
-        """Replaces TUMBLE and HOP in FROM with a ``window`` column; window_start and window_end become its fields."""
+        """Replaces TUMBLE and HOP in FROM with a column ``window``. The columns window_start and window_end become
+        fields of this column."""
         from sqlglot import exp
 
         for select in list(tree.find_all(exp.Select)):

@@ -1,4 +1,5 @@
-"""Text → tokens: the scanner, identifiers and quoting, invisible characters.
+"""Converts text to tokens. The package contains the scanner, identifiers and quoting, and the check for invisible
+characters.
 
 Imports: ``errors``. Begin with ``tokens``.
 """

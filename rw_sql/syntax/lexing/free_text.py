@@ -1,4 +1,4 @@
-"""The text of the queries and expressions that the parser cuts out of statements."""
+"""Handles the text of the queries and expressions that the parser cuts out of statements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def spaced(token: Token) -> str:
-    """A captured token's text without comments, with white space collapsed to single spaces."""
+    """Returns a captured token's text without comments, with white space collapsed to single spaces."""
     pieces: list[str] = []
     end = -1
     for part in token.parts:

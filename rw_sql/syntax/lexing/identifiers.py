@@ -1,4 +1,4 @@
-"""Names and quoting: reserved words, and functions that quote names and strings."""
+"""Defines the reserved words, and functions that quote names and strings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ The words include rw_sql's words that begin a clause where a name would also be 
 
 
 def quoted(name: str) -> str:
-    """A name as written in SQL, quoted only if necessary."""
+    """Returns a name in the form for SQL, quoted only if necessary."""
     if _PLAIN.match(name) and name.upper() not in _QUOTED:
         return name
     return '"' + name.replace('"', '""') + '"'
@@ -39,13 +39,13 @@ PUBLIC = "public"
 
 
 def sql_name(key: str) -> str:
-    """The name of an object as written in SQL, from its name in the catalog: ``orders``, ``raw."Odd one"``."""
+    """Converts an object's name in the catalog to the form for SQL, such as ``orders`` or ``raw."Odd one"``."""
     return ".".join(quoted(part) for part in key_parts(key))
 
 
 def key_parts(key: str) -> tuple[str, ...]:
-    """The parts of an object's name in the catalog: ``(orders,)`` in the schema ``public``, ``(raw, orders)`` in
-    another schema."""
+    """The parts of an object's name in the catalog, such as ``(orders,)`` in the schema ``public``, and ``(raw,
+    orders)`` in another schema."""
     schema, dot, name = key.partition(".")
     return (schema, name) if dot and schema and name else (key,)
 
@@ -59,13 +59,13 @@ _PLAIN_IN_SPARK = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def spark_word(name: str) -> str:
-    """A name as written in Spark's SQL, quoted only if necessary."""
+    """Returns a name in the form for Spark's SQL, quoted only if necessary."""
     return name if _PLAIN_IN_SPARK.match(name) and name.upper() not in RESERVED else quoted_for_spark(name)
 
 
 def spark_name(key: str) -> str:
-    """The name of an object as written in a query of Spark, from its name in the catalog: ``orders``,
-    ``raw.`Odd one` ``."""
+    """Converts an object's name in the catalog to the form for a Spark query, such as ``orders`` or ``raw.`Odd one`
+    ``."""
     return ".".join(map(spark_word, key_parts(key)))
 
 

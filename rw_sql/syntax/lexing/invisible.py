@@ -1,5 +1,5 @@
-"""Invisible characters: a byte-order mark at the start of the text is ignored. Any other invisible character causes an
-error that names the character.
+"""Handles invisible characters. A byte-order mark at the start of the text is ignored. Any other invisible character
+causes an error that names the character.
 
 Such characters often come from editors or web pages. If such a character were printed unchanged, it would be invisible
 in the error message too.
@@ -27,7 +27,7 @@ _CONTROLS = {"\x00": "NUL", "\x08": "BACKSPACE", "\x1b": "ESCAPE", "\x7f": "DELE
 
 
 def name_of(character: str) -> str:
-    """A character for messages: ``U+200B ZERO WIDTH SPACE``."""
+    """Returns a character's name for messages, such as ``U+200B ZERO WIDTH SPACE``."""
     if character == BYTE_ORDER_MARK:
         name = "BYTE ORDER MARK"
     else:

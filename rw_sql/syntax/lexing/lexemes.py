@@ -42,7 +42,8 @@ def lexeme_at(pattern: re.Pattern[str], text: str, position: int) -> tuple[re.Ma
 
 
 def lexemes(pattern: re.Pattern[str], text: str, position: int) -> Iterator[tuple[re.Match[str], int, bool]]:
-    """The lexemes of a text from ``position`` on, each as :func:`lexeme_at` returns it."""
+    """Returns the lexemes of a text from ``position`` on. Each lexeme has the form of the result of
+    :func:`lexeme_at`."""
     while position < len(text):
         match, end, is_comment = lexeme_at(pattern, text, position)
         yield match, end, is_comment

@@ -14,7 +14,7 @@ not hold many more frames."""
 
 def allow_nesting() -> None:
     """Raises Python's recursion limit to the value that queries with the permitted number of levels need. If the
-    process already has a higher limit, this limit stays unchanged."""
+    process already has a higher limit, the limit is not changed."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _FRAMES))
 
 

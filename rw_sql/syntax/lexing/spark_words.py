@@ -1,4 +1,4 @@
-"""The first words of Spark's and Delta Lake's statements, for suggestions and for checking without Spark."""
+"""Lists the first words of Spark's and Delta Lake's statements, for suggestions and for checks without Spark."""
 
 from __future__ import annotations
 

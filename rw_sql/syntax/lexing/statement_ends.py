@@ -1,4 +1,4 @@
-"""Finds the ``;`` that ends a statement, which may be a block ``BEGIN … END`` of Spark's SQL scripting."""
+"""Finds the ``;`` that ends a statement. The statement may be a block ``BEGIN … END`` of Spark's SQL scripting."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BEGIN_NOT = "BEGIN NOT"
 
 
 class StatementEnd:
-    """Reads the lexemes of one statement, and recognizes the ``;`` that ends it.
+    """Reads the lexemes of one statement, and recognizes the ``;`` that ends the statement.
 
     A block begins with BEGIN NOT ATOMIC, or with BEGIN and a word that begins one of Spark's statements. BEGIN UNSAFE
     and BEGIN TRANSACTION therefore do not begin a block. In a block, every statement ends with ``;``, and the END of
@@ -53,7 +53,7 @@ class StatementEnd:
         return self._depth > (1 if self._is_after_end else 0)
 
     def reads(self, match: re.Match[str], *, is_comment: bool) -> bool:
-        """Reads the next lexeme; returns True if the statement ends with this lexeme."""
+        """Reads the next lexeme. Returns True if the statement ends with this lexeme."""
         if self._state == "plain":
             return match["end"] is not None
         word = match[0]
@@ -125,8 +125,9 @@ def _is_name(word: str) -> bool:
 
 
 def statement_lexemes(text: str, position: int) -> Iterator[tuple[re.Match[str], int, bool, bool]]:
-    """The lexemes of the statement that begins at ``position``, up to the ``;`` that ends it. For each lexeme, returns
-    the match of its beginning, the position of its end, whether it is a comment, and whether it ends the statement.
+    """Returns the lexemes of the statement that begins at ``position``, up to the ``;`` that ends the statement. Each
+    element has the match of the lexeme's beginning, the position of the lexeme's end, whether the lexeme is a comment,
+    and whether the lexeme ends the statement.
 
     The statement's first words decide which quoting rules apply.
     """
@@ -140,8 +141,9 @@ def statement_lexemes(text: str, position: int) -> Iterator[tuple[re.Match[str],
 
 
 def starts_in_block(text: str) -> Iterator[int]:
-    """The positions at which the statements of a block ``BEGIN … END`` of Spark begin. The statements in inner blocks,
-    in IF, in CASE and in loops are included. Empty for other statements. A label does not begin a statement."""
+    """Returns the positions at which the statements of a block ``BEGIN … END`` of Spark begin. The statements in inner
+    blocks, in IF, in CASE and in loops are included. The result is empty for other statements. A label does not begin a
+    statement."""
     statement = StatementEnd()
     begin = None
     for match, _, is_comment in lexemes(SPARKS, text, 0):

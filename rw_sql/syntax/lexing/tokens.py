@@ -20,7 +20,8 @@ NUMBER, PUNCTUATION, END = "number", "punctuation", "end"
 
 
 class Token:
-    """One token with its position. ``value`` is its meaning: an unquoted and folded name, or a string's content."""
+    """One token with its position. ``value`` is the token's meaning: an unquoted and folded name, or a string's
+    content."""
 
     __slots__ = ("column", "end", "kind", "line", "parts", "start", "text", "upper", "value")
 
@@ -49,9 +50,9 @@ _LONG = {STRING: "a string", QUOTED: "a quoted name", BACKQUOTED: "a quoted name
 
 
 def found(token: Token) -> str:
-    """The token as a message describes it: its text if it is short.
+    """The token in the form for messages. This is the token's text, if the text is short.
 
-    A long text is never cut, because a message that contains only a part of a secret could not be masked.
+    A long text is never shortened, because a message that contains only a part of a secret could not be masked.
     """
     if token.kind == END:
         return "EOF"
@@ -92,8 +93,8 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def end_of_comment(text: str, start: int) -> int:
-    """The end of the block comment that starts at ``start``; -1 if the comment does not end. Comments nest, as in
-    PostgreSQL."""
+    """The end of the block comment that starts at ``start``; -1 if the comment does not end. Comments may be nested, as
+    in PostgreSQL."""
     depth = 0
     for edge in _COMMENT_EDGE.finditer(text, start):
         depth += 1 if edge[0] == "/*" else -1
@@ -103,10 +104,10 @@ def end_of_comment(text: str, start: int) -> int:
 
 
 def scan(text: str) -> list[Token]:
-    """All tokens of ``text``, with an END token last.
+    """Returns all tokens of ``text``. The last token is an END token.
 
-    A byte-order mark before a statement is skipped. Raises SqlError UNTERMINATED at an opening quote without an end,
-    SYNTAX_ERROR at an invisible character between tokens.
+    A byte-order mark before a statement is skipped. Raises SqlError UNTERMINATED at an opening quote without a closing
+    quote, and SYNTAX_ERROR at an invisible character between tokens.
     """
     return list(_scan(text))
 

@@ -1,4 +1,4 @@
-"""Names as a statement writes them, for hints that repeat these names."""
+"""Finds names in the form in which a statement writes them, for hints that repeat these names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _NAMES = (WORD, QUOTED, BACKQUOTED)
 
 
 def whole_names(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens, with one token of kind WORD for each dotted name: ``public.orders`` is one token instead of three."""
+    """Returns the tokens, with one token of kind WORD for each dotted name. For example, ``public.orders`` is one token
+    instead of three."""
     found: list[Token] = []
     at = 0
     while at < len(tokens):
@@ -36,7 +37,7 @@ def _one(parts: Sequence[Token]) -> Token:
 
 
 def name_at(tokens: Sequence[Token], at: int, default: str) -> str:
-    """The name at a position, in the quotes of rw_sql; ``default`` if there is no name."""
+    """The name at a position, quoted as in rw_sql; ``default`` if there is no name."""
     return _shown(tokens[at]) if 0 <= at < len(tokens) and tokens[at].kind in _NAMES else default
 
 

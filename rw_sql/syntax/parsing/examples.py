@@ -1,4 +1,4 @@
-"""Finds examples in the grammar for hints: a syntax error's hint shows the grammar's example that begins like the
+"""Finds examples in the grammar for hints. The hint of a syntax error shows the grammar's example that begins like the
 statement."""
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _examples() -> tuple[tuple[str, tuple[Token, ...]], ...]:
 
 
 def _without_consent(text: str) -> tuple[str, tuple[Token, ...]]:
-    """An example and its tokens, both cut off before a clause that gives consent, such as ALLOW or CASCADE."""
+    """Returns an example and its tokens. Both end before a clause that gives consent, such as ALLOW or CASCADE."""
     tokens = tuple(token for token in scan(text) if token.text)
     for at, token in enumerate(tokens):
         is_switched = token.upper == "WITH" and any(switch.upper in _SWITCHES for switch in tokens[at + 1 : at + 3])
@@ -59,10 +59,10 @@ def _without_consent(text: str) -> tuple[str, tuple[Token, ...]]:
 
 
 def example_like(before: Sequence[Token]) -> str | None:
-    """The shortest example of the grammar that begins with the same keywords; the statement's names are inserted into
-    this example.
+    """Returns the shortest example of the grammar that begins with the same keywords. The statement's names are
+    inserted into this example.
 
-    None if no example fits, or if the example is long.
+    Returns None if no example fits, or if the example is long.
     """
     statement = [token for token in before if not (token.kind == WORD and token.upper == "EXPLAIN")]
     if not statement:
@@ -78,8 +78,8 @@ def example_like(before: Sequence[Token]) -> str | None:
 
 
 def completed(before: Sequence[Token], keyword: str, token: Token) -> str | None:
-    """The statement up to ``token``, with a missing keyword before it. None if no example of the grammar has a value of
-    this kind, such as a name, after these words."""
+    """Returns the statement up to ``token``, with a missing keyword before ``token``. Returns None if no example of the
+    grammar has a value of this kind, such as a name, after these words."""
     if token.kind not in (WORD, NUMBER) or token.text.isupper():
         return None
     statement = [other for other in before if not (other.kind == WORD and other.upper == "EXPLAIN")]
@@ -97,7 +97,8 @@ def completed(before: Sequence[Token], keyword: str, token: Token) -> str | None
 
 
 def _with_names(text: str, tokens: Sequence[Token], statement: Sequence[Token]) -> str:
-    """The example with the statement's names inserted. Strings are not inserted, because they may be secrets."""
+    """Returns the example with the statement's names inserted. Strings are not inserted, because they may be
+    secrets."""
     is_acting = tokens[0].text in _ACTING
     if tokens[0].text not in _NAMING and len(tokens) > len(statement):
         start = tokens[len(statement)].start
@@ -148,7 +149,7 @@ _VALUES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...
 
 
 def _without_values(text: str) -> str:
-    """The end of an example with placeholders instead of its values."""
+    """Returns the end of an example, with placeholders instead of the values."""
     for pattern, placeholder in _VALUES:
         text = pattern.sub(placeholder, text)
     return text

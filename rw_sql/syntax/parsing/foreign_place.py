@@ -1,4 +1,4 @@
-"""The position in a statement at which a form of another SQL dialect stands, and the error for the form."""
+"""Represents the position in a statement at which a form of another SQL dialect occurs, and the error for this form."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Place:
         return [other.upper for other in self.after[:most]]
 
     def name(self, at: int, default: str = "a_name") -> str:
-        """The name at position ``at`` after the token, as written; ``default`` if there is no name."""
+        """The name at position ``at`` after the token, as written in the statement; ``default`` if there is no name."""
         return name_at(self.after, at, default)
 
 
@@ -43,9 +43,9 @@ class Place:
 class ForeignForm:
     """The content of the error for a form of another SQL dialect.
 
-    ``hint`` shows the equivalent syntax of rw_sql. ``message`` states the rule that the form breaks; ``expected`` is
-    the construct that the grammar requires here. If ``message`` and ``expected`` are None, the parser's own message is
-    used. ``span`` is the form's position; None stands for the position of the unexpected token.
+    ``hint`` shows the equivalent syntax of rw_sql. ``message`` states the rule that the form breaks. ``expected`` is
+    the construct that the grammar requires at this position. If ``message`` and ``expected`` are None, the parser's own
+    message is used. ``span`` is the form's position; None means the position of the unexpected token.
     """
 
     hint: str
@@ -55,7 +55,7 @@ class ForeignForm:
     code: ErrorCode = SYNTAX_ERROR
 
     def error(self, token: Token, met: str) -> SqlError | None:
-        """The error for the form; None if the form has no message of its own. ``met`` is the unexpected token as
-        messages show it."""
+        """The error for the form; None if the form has no message of its own. ``met`` is the unexpected token in the
+        form for messages."""
         message = self.message if self.expected is None else f"expected {self.expected}, found: {met}"
         return None if message is None else SqlError(self.code, message, hint=self.hint, span=self.span or token.span)

@@ -1,4 +1,5 @@
-"""Column types as Flink SQL and Spark write them, with angle brackets: ``MAP<VARCHAR, ARRAY<INT>>``."""
+"""Converts column types that are written with angle brackets as in Flink SQL and Spark: ``MAP<VARCHAR,
+ARRAY<INT>>``."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def generic_type(tokens: Sequence[Token]) -> str | None:
-    """The type that begins with the first token, as rw_sql writes it: ``MAP(VARCHAR, INT[])``.
+    """Returns the type that begins with the first token, in rw_sql's form: ``MAP(VARCHAR, INT[])``.
 
-    None if the type contains other forms than names, names with numbers in round brackets, ARRAY, MAP, STRUCT, ROW and
-    ``[]``.
+    Returns None if the type contains forms other than names, names with numbers in round brackets, ARRAY, MAP, STRUCT,
+    ROW and ``[]``.
     """
     found = _read(tokens, 0, 0)
     return None if found is None else found[0]
@@ -27,7 +28,7 @@ _DEEPEST = 10
 
 
 def _read(tokens: Sequence[Token], at: int, depth: int) -> tuple[str, int] | None:
-    """The type at a position, and the position after the type. The type is nested in ``depth`` other types."""
+    """Returns the type at a position, and the position after the type. The type is nested in ``depth`` other types."""
     if depth > _DEEPEST:
         return None
     texts = [token.text for token in tokens[at : at + 2]]

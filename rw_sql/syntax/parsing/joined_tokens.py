@@ -1,4 +1,5 @@
-"""Combines the tokens of a query, an expression or an option key into a single token where the grammar expects it."""
+"""Combines the tokens of a query, an expression or an option key into a single token at places where the grammar
+expects such a token."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class Place(Protocol):
-    """A parser's position in a statement: before ``tokens[at]`` of ``tokens[:last]``, the statement's tokens."""
+    """A parser's position in a statement. The position is before ``tokens[at]``. The statement's tokens are
+    ``tokens[:last]``."""
 
     text: str
     tokens: list[Token]
@@ -26,8 +28,8 @@ class Place(Protocol):
 
 
 def option_key(place: Place) -> Token | None:
-    """Cuts out a dotted key, if a dotted key begins at this position. A key may contain any word, including keywords;
-    quoted parts keep their case."""
+    """Cuts out a dotted key, if a dotted key begins at this position. A key may contain any word, including keywords.
+    Quoted parts of a key keep their case."""
     tokens, at, last = place.tokens, place.at, place.last
     if at >= last or tokens[at].kind not in (WORD, QUOTED):
         return None

@@ -1,4 +1,5 @@
-"""LALR tables for grammar/*.lark. Lark builds them; :mod:`rw_sql.syntax.parsing.parser` uses them.
+"""Provides the LALR tables for grammar/*.lark. Lark builds the tables, and :mod:`rw_sql.syntax.parsing.parser` uses
+them.
 
 Because building takes a fifth of a second, the tables of the current grammar are stored in ``grammar/tables.json``,
 which ``python -m rw_sql.syntax`` regenerates. If the file does not match the grammar, the tables are built at load
@@ -31,8 +32,8 @@ SIGNS = {
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A reduction by a rule: pops ``size`` values, calls ``action`` with the values at the indexes ``kept``, and goes
-    to the state for ``origin``."""
+    """A reduction by a rule. The reduction pops ``size`` values, calls ``action`` with the values at the indexes
+    ``kept``, and goes to the state for ``origin``."""
 
     action: str
     origin: str
@@ -48,13 +49,13 @@ Spelled = dict[str, tuple[tuple[str, tuple[str, ...]], ...]]
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The automaton: for each state, the action per terminal (a state to shift to, or a reduction), and the goto
-    table.
+    """The automaton. For each state, the tables have the action for each terminal (a state to shift to, or a
+    reduction), and the goto table.
 
-    ``spelled`` maps a word to the keywords that begin with it, the longest first, each with its words: IF →
-    IF_NOT_EXISTS, IF_EXISTS. ``captures`` maps a state to the terminal whose free text is cut out in this state.
-    ``starts`` maps a start rule to the state in which the rule begins, ``accepts`` to the state in which the rule is
-    complete.
+    ``spelled`` maps a word to the keywords that begin with this word, for example IF to IF_NOT_EXISTS and IF_EXISTS.
+    The longest keyword comes first, and each keyword comes with its words. ``captures`` maps a state to the terminal
+    whose free text is cut out in this state. ``starts`` maps a start rule to the state in which the rule begins, and
+    ``accepts`` maps the rule to the state in which the rule is complete.
     """
 
     actions: tuple[Actions, ...]
@@ -66,7 +67,8 @@ class Tables:
 
 
 def grammar_text() -> str:
-    """The whole grammar: the files of ``grammar/`` by name, with declarations of keywords."""
+    """Returns the whole grammar: the files of ``grammar/`` in the order of their names, with declarations of
+    keywords."""
     text = "\n".join(read_asset("grammar", name) for name in list_assets("grammar", ".lark"))
     bare = re.sub(r"//[^\n]*|\"[^\"]*\"", "", text)
     terminals = sorted(set(re.findall(r"\b[A-Z][A-Z_]*\b", bare)))
@@ -116,8 +118,8 @@ def load_tables(kept: dict[str, Any]) -> Tables:
 
 
 def _capture(row: Actions) -> str | None:
-    """The terminal whose free text is cut out in a state. Only shifts count, because a reduction is also listed for
-    terminals that cannot follow."""
+    """Returns the terminal whose free text is cut out in a state. Only shifts count, because the tables also list
+    reductions for terminals that cannot follow."""
     found = [terminal for terminal in CAPTURES if type(row.get(terminal)) is int]
     assert len(found) < 2, f"several terminals would be cut out in one state: {found}"
     return found[0] if found else None

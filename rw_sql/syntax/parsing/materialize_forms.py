@@ -1,5 +1,5 @@
-"""Hints for statements that use the syntax of Materialize: FROM, TO and INTO with the name of a system, IN CLUSTER, and
-ENVELOPE."""
+"""Makes hints for statements that use the syntax of Materialize: FROM, TO and INTO with the name of a system, IN
+CLUSTER, and ENVELOPE."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ OF_SINK = "WITH (connector = …)"
 
 
 def materialize_form(place: Place) -> str | ForeignForm | None:
-    """The hint or error for a form of Materialize; None for another form."""
+    """Returns the hint or the error for a form of Materialize; None for any other form."""
     words, kind = place.words, (place.follows(1) or [""])[0]
     match words[:2], place.token.upper:
         case ["CREATE", "SOURCE"], _ if _is_from_system(place):
@@ -126,7 +126,7 @@ def _is_from_system(place: Place) -> bool:
 
 
 def _source_from(system: str, place: Place) -> str:
-    """The hint for CREATE SOURCE … FROM KAFKA and the like; ``system`` is the word after FROM."""
+    """The hint for CREATE SOURCE … FROM KAFKA and the like. ``system`` is the word after FROM."""
     name = place.before[-3].text
     shared = f", connection = {place.name(0)}" if place.token.upper == "CONNECTION" else ""
     if system in STREAMS:
@@ -151,8 +151,8 @@ def _names_of_connectors(suffix: str) -> tuple[str, ...]:
 
 
 def _none_of(key: str, does: str, whole: str, system: str, known: Sequence[str], word: str) -> str:
-    """The hint for a system whose name may be a known ``connector`` or ``type``, which WITH names. ``word`` precedes
-    the system's name."""
+    """The hint for a system whose name may be a known ``connector`` or ``type``. The option in WITH must contain this
+    name. ``word`` is the word before the system's name."""
     names = {name: name.replace("-", "_") for name in known}
     near = [name for name, plain in names.items() if system.lower() in (plain, plain.split("_")[0])]
     if near:
@@ -163,7 +163,8 @@ def _none_of(key: str, does: str, whole: str, system: str, known: Sequence[str],
 
 
 def _system(tokens: Sequence[Token]) -> str:
-    """The name of a system, which begins with the first token: the words before CONNECTION, a bracket and the like."""
+    """The name of a system. The name begins with the first token and consists of the words before CONNECTION, a bracket
+    and the like."""
     words: list[str] = []
     for token in tokens:
         if token.kind != WORD or token.upper in ("BODY", "CONNECTION", "FOR", "FORMAT", "USING", "WITH"):
@@ -173,8 +174,8 @@ def _system(tokens: Sequence[Token]) -> str:
 
 
 def _topic(tokens: Sequence[Token], shared: str) -> str:
-    """The properties beside the connector and ``shared``, the connection: that for ``TOPIC '…'`` of Materialize, and
-    ``…`` for those that are not known."""
+    """Returns the properties other than the connector and the connection: the property for Materialize's ``TOPIC '…'``,
+    and ``…`` for the properties that are not known."""
     found = next((after for word, after in pairwise(tokens) if word.upper == "TOPIC"), None)
     is_plain = found is not None and found.kind == STRING and _PLAIN.fullmatch(found.value) is not None
     if found is None or not is_plain:
@@ -187,14 +188,15 @@ _ADDRESS = re.compile(r"https?://[\w.-]+(?::\d+)?|[\w.-]+:\d+")
 
 
 def _format_of_rows(place: Place) -> str:
-    """FORMAT … ENCODE … for FORMAT of Materialize without an envelope; ``…`` if it is not known."""
+    """Returns the clause FORMAT … ENCODE … for Materialize's FORMAT without an envelope; ``…`` if the clause is not
+    known."""
     words = place.follows(len(place.after))
     encode = dict(pairwise(words)).get("FORMAT", "")
     return f"FORMAT PLAIN ENCODE {encode}" if encode in ("CSV", "JSON") and "ENVELOPE" not in words else "…"
 
 
 def _address_after(word: str, tokens: Sequence[Token]) -> str | None:
-    """The address after a word such as BROKER; None if there is no address, or one that may contain a login."""
+    """The address after a word such as BROKER; None if there is no address, or if the address may contain a login."""
     found = next((after for before, after in pairwise(tokens) if before.upper == word), None)
     is_plain = found is not None and found.kind == STRING and _ADDRESS.fullmatch(found.value) is not None
     return found.value if found is not None and is_plain else None
@@ -218,8 +220,8 @@ def _connection_to(place: Place) -> str:
 
 
 def _format(envelope: str, words: Sequence[str]) -> str:
-    """The clause FORMAT … ENCODE … for an envelope. The encoding is the encoding in ``words``, which are the
-    statement's words, if the envelope supports this encoding; otherwise JSON."""
+    """The clause FORMAT … ENCODE … for an envelope. ``words`` are the statement's words. If the envelope supports the
+    encoding in ``words``, the result has this encoding; otherwise, it has JSON."""
     encode = next((after for word, after in pairwise(words) if word == "ENCODE"), "JSON")
     is_of_sink = words[:2] == ["CREATE", "SINK"]
     if encode not in (_PAIRS_OF_SINKS if is_of_sink else _PAIRS)[envelope]:
@@ -233,7 +235,8 @@ SCHEMAS = {"AVRO": " (schema.registry = '…')", "PROTOBUF": " (message = '…',
 
 
 def _other_encoding(envelope: str, words: Sequence[str]) -> str:
-    """The end of a hint that writes another encoding than a statement with these words, or an empty text."""
+    """If a hint contains another encoding than a statement with these words, returns the end of the hint; otherwise,
+    returns the empty string."""
     encode = next((after for word, after in pairwise(words) if word == "ENCODE"), "JSON")
     is_of_sink = words[:2] == ["CREATE", "SINK"]
     known = (_PAIRS_OF_SINKS if is_of_sink else _PAIRS)[envelope]
@@ -283,8 +286,8 @@ def _sink_into(place: Place) -> str:
 
 def _keyed_table(before: Sequence[Token], *, has_key_schema: bool) -> str:
     """``CREATE TABLE name (first_column PRIMARY KEY) WITH (…) `` for the source or table that begins with these tokens;
-    empty if the source or table already has a primary key. With ``has_key_schema``, a schema may give the primary
-    key."""
+    empty if the source or table already has a primary key. If ``has_key_schema`` is true, a schema may provide the
+    primary key."""
     words = [token.upper for token in before]
     if "PRIMARY" in words:
         return ""

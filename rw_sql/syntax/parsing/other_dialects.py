@@ -113,8 +113,8 @@ def _types(place: Place) -> str | ForeignForm | None:
 
 
 def _metadata(place: Place) -> str:
-    """The hint for a column with METADATA of Flink SQL. FROM names the metadata; without FROM, the metadata has the
-    name of the column."""
+    """The hint for a column that is declared with Flink SQL's METADATA. FROM names the metadata field. Without FROM,
+    the metadata field has the name of the column."""
     depth, at = 0, len(place.before)
     while at and (depth or place.before[at - 1].text not in ("(", "<", ",")):
         at -= 1

@@ -1,5 +1,5 @@
-"""Parses tokens into a statement: runs the LALR automaton, and classifies each token according to what the grammar
-accepts at that point.
+"""Parses tokens into a statement. The parser runs the LALR automaton, and classifies each token according to the
+terminals that the grammar accepts at that point.
 
 The automaton's state decides whether a word is a keyword or a name, and whether free text (a query, an expression,
 an option key) is cut out. A word is therefore a keyword only where the grammar expects that keyword, and ``secret =
@@ -31,7 +31,7 @@ _ONLY_BEFORE = {
 
 
 class Parser:
-    """Parses one statement. ``tokens[first:last]`` are the statement's tokens; ``text`` is the whole script."""
+    """Parses one statement. ``tokens[first:last]`` are the statement's tokens, and ``text`` is the whole script."""
 
     __slots__ = ("accept", "at", "first", "last", "states", "tables", "text", "tokens", "values")
 
@@ -96,7 +96,7 @@ class Parser:
         return None if token is None else (terminal, token)
 
     def reduce(self, rule: Reduction) -> None:
-        """Reduces by a rule: replaces the symbols of the rule on the stacks with the rule's value."""
+        """Reduces by a rule, which means that the rule's value replaces the symbols of the rule on the stacks."""
         states, values, size = self.states, self.values, rule.size
         if size:
             tail = values[-size:]
@@ -150,7 +150,8 @@ class Parser:
         return Token(END, "", "", before.end, before.end, before.line + lines, column)
 
     def follows(self, terminal: str, words: tuple[str, ...]) -> bool:
-        """True if the next tokens are the keyword's words and the token after them allows that keyword."""
+        """True if the next tokens are the keyword's words and the keyword is permitted before the token that follows
+        them."""
         at, tokens = self.at, self.tokens
         after = at + len(words)
         if after > self.last:

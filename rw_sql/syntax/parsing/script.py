@@ -1,4 +1,4 @@
-"""Scripts: one or more statements, separated by ``;``."""
+"""Splits and parses scripts. A script consists of one or more statements that are separated by ``;``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def parse(text: str) -> tuple[Statement, ...]:
 
 
 def parse_statement(text: str) -> Statement:
-    """The single statement of ``text``; a ``;`` and comments after it are allowed. Raises SqlError."""
+    """Returns the single statement of ``text``. A ``;`` and comments may follow the statement. Raises SqlError."""
     try:
         tokens = scan(text)
         segments = list(_segments(tokens))
@@ -92,7 +92,8 @@ def _parse(text: str, tokens: list[Token], first: int, last: int) -> Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptStatement:
-    """One statement of a script, rw_sql's or Spark's: its text without ``;``, and its position in the script."""
+    """One statement of a script, which is a statement of rw_sql or of Spark. The fields are the statement's text
+    without ``;``, and the statement's position in the script."""
 
     text: str
     start: int
@@ -124,13 +125,13 @@ _WIDEST_STRING = 20
 
 
 def split_script(text: str) -> tuple[ScriptStatement, ...]:
-    """Splits a script into its statements, rw_sql's and Spark's, without parsing them.
+    """Splits a script into its statements of rw_sql and Spark, without parsing these statements.
 
     A ``;`` in a string, a quoted name, a comment, dollar quotes or a block ``BEGIN … END`` of Spark does not end a
-    statement. The first words of a statement decide which quoting rules apply. Pieces with only comments are skipped,
-    and so is a byte-order mark before a statement. This function never raises an error. An unterminated token or block
-    extends to the end of the script, and parsing reports the error. A comment that does not end is therefore part of a
-    statement, or a statement of its own.
+    statement. The first words of a statement decide which quoting rules apply. Pieces with only comments are skipped. A
+    byte-order mark before a statement is skipped too. This function never raises an error. An unterminated token or
+    block extends to the end of the script, and parsing reports the error. A comment that does not end is therefore a
+    part of a statement, or counts as a separate statement.
     """
     found: list[ScriptStatement] = []
     start = counted = 0
@@ -148,8 +149,8 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
 
 
 def _piece(text: str, start: int) -> tuple[int, int | None, int]:
-    """The end of the statement that starts at ``start`` (the position of its ``;``), and the statement's range. The
-    range excludes surrounding white space and comments, but includes a comment that does not end."""
+    """Returns the end of the statement that starts at ``start`` (the position of its ``;``), and the statement's range.
+    The range excludes surrounding white space and comments, but includes a comment that does not end."""
     first, last = None, start
     for match, end, is_comment, is_end in statement_lexemes(text, start):
         if is_end:
@@ -163,7 +164,7 @@ def _piece(text: str, start: int) -> tuple[int, int | None, int]:
 
 
 def without_strings(text: str) -> str:
-    """A Spark statement, in which spaces replace strings and comments. The length does not change."""
+    """Returns a Spark statement, in which spaces replace strings and comments. The length does not change."""
     pieces = []
     for match, end, is_comment in lexemes(SPARKS, text, 0):
         hidden = is_comment or match[0][-1] in "'\"" or match["dollar"]
@@ -232,8 +233,8 @@ def unclosed_block(text: str) -> SqlError | None:
 def refuse_unclosed(text: str) -> None:
     """Raises SqlError if a string, quoted name, comment, ``(`` or block of a Spark statement does not end.
 
-    In a statement with free text, such as a path, Spark accepts such an unclosed part. Even in such a statement, an
-    unclosed quote hides the statements after the quote.
+    In a statement with free text, such as a path, Spark accepts an unclosed part. But even in such a statement, an
+    unclosed quote hides the statements after the quote, so this function refuses the quote.
     """
     is_free = _FREE_TEXT.match(text) is not None
     error = unclosed_quote(text)

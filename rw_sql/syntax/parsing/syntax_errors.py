@@ -1,6 +1,7 @@
-"""Messages of syntax errors: the token found, the expected tokens, and the word that was probably meant.
+"""Makes the messages of syntax errors. A message contains the token that was found, the expected tokens, and the word
+that was probably meant.
 
-If RisingWave has a message for the same error, RisingWave's wording is used, because users may search for this message.
+If RisingWave has a message for the same error, the message has RisingWave's wording, because users may search for it.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ def syntax_error(
 ) -> SqlError:
     """The error for an unexpected token.
 
-    ``accepted`` are the terminals that the grammar accepts at the token's position, ``last`` is the value before the
-    token (or None), and ``before`` and ``after`` are the other tokens of the statement.
+    ``accepted`` are the terminals that the grammar accepts at the token's position. ``last`` is the value before the
+    token (or None). ``before`` and ``after`` are the other tokens of the statement.
     """
     keywords = sorted(t.replace("_", " ") for t in accepted if t not in _DESCRIBED and t not in _SIGN_OF)
     if token.kind == END and "NAME" in accepted and (needed := _missing_name(before, token)) is not None:
@@ -239,7 +240,7 @@ def _what_next(
 
 
 def _where(token: Token, before: Sequence[Token], expected: str = "") -> str:
-    """A description of where something is missing."""
+    """Describes the place at which a part of the statement is missing."""
     if token.kind == END:
         return f"after {found(before[-1])}" if before else "there"
     is_before = token.kind == WORD or (token.kind == NUMBER and expected.isupper())
@@ -247,13 +248,13 @@ def _where(token: Token, before: Sequence[Token], expected: str = "") -> str:
 
 
 def _legible(token: Token) -> str:
-    """The token as written in a sentence of a hint: punctuation is put in quotes."""
+    """Returns the token in the form for a sentence of a hint. Punctuation is put in quotes."""
     text = found(token)
     return text if any(character.isalnum() for character in text) else f'"{text}"'
 
 
 def _said(expected: str) -> str:
-    """The expected words in the form in which a hint contains them."""
+    """Returns the expected words in the form for a hint."""
     if expected == 'TO or "="':
         return "= and a value"
     for term, spoken in _SPOKEN:
@@ -283,7 +284,7 @@ _REST = {
 
 
 def _missing_name(before: Sequence[Token], token: Token) -> SqlError | None:
-    """The error for a statement that ends before its object's name; None if some other part is missing."""
+    """Returns the error for a statement that ends before the name of its object; None if another part is missing."""
     words = " ".join(other.upper if other.kind == WORD else "." for other in before)
     told = _NEEDS_NAME.fullmatch(words)
     if told is None:
@@ -297,7 +298,7 @@ def _missing_name(before: Sequence[Token], token: Token) -> SqlError | None:
 
 
 def _expected(accepted: set[str], keywords: list[str], last: Any) -> tuple[str, list[str]]:
-    """The description of the expected construct, for the message, and the list of alternatives, for the hint."""
+    """Returns the description of the expected construct for the message, and the list of alternatives for the hint."""
     signs = sorted(f'"{_SIGN_OF[t]}"' for t in accepted if t in _SIGN_OF)
     values = sorted({_DESCRIBED[t] for t in accepted if t in _DESCRIBED and t != "$END"})
     listed = [*values, *keywords, *signs]

@@ -19,8 +19,8 @@ def canonical_query(text: str, dialect: str = "spark") -> str:
     """The query in canonical form. Two queries with the same form have the same meaning.
 
     An alias that only repeats the relation counts as the relation's name, because RENAME TO writes such aliases into
-    the queries that read the renamed object. If sqlglot cannot parse a query, or Python's recursion limit is too low
-    for its nesting, its canonical form is its text without surrounding white space.
+    the queries that read the renamed object. If sqlglot cannot parse a query, or if Python's recursion limit is too low
+    for the nesting of the query, the canonical form is the query's text without surrounding white space.
     """
     from sqlglot.errors import SqlglotError
 
@@ -48,8 +48,9 @@ def _fold_relations(tree: exp.Expr) -> None:
     """Folds the names of relations to lower case, as the catalog does. Folds the aliases of relations and the
     qualifiers of columns as Spark does.
 
-    The names of columns keep their case, because a view's columns have these names. The names between a column and the
-    last name of a path also keep their case, because such a name may be a key of a MAP, which is a value.
+    The names of columns keep their case, because a view's columns have these names. In a path such as ``column.a.b``,
+    the names between the column and the last name also keep their case, because such a name may be a key of a MAP, and
+    a key is a value.
     """
     from sqlglot import exp
 

@@ -1,4 +1,5 @@
-"""Finds the clauses around a position in a query, for hints. Works on tokens, because the query may be wrong."""
+"""Finds the clauses around a position in a query, for hints. The module works on tokens, because the query may be
+wrong."""
 
 from __future__ import annotations
 
@@ -52,8 +53,8 @@ def having_hint(text: str, at: int, name: str) -> str:
 
 
 def _split(text: str, parts: Sequence[Token]) -> tuple[str, str] | None:
-    """The part of a condition without aggregates, which may be empty, and the part with aggregates, if AND joins the
-    two. None if the condition cannot be divided so, or if it is long."""
+    """If AND joins the parts of a condition, returns the part without aggregates, which may be empty, and the part with
+    aggregates. Returns None if the condition cannot be divided in this way, or if the condition is long."""
     terms: list[list[Token]] = [[]]
     depth, is_range = 0, False
     for part in parts:
@@ -76,7 +77,7 @@ def _split(text: str, parts: Sequence[Token]) -> tuple[str, str] | None:
 
 
 def _has_aggregate(condition: str) -> bool:
-    """True if a condition calls an aggregate outside subqueries; True if it cannot be parsed."""
+    """True if a condition calls an aggregate outside subqueries, or if the condition cannot be parsed."""
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
@@ -103,7 +104,8 @@ def _before(tokens: Sequence[Token], place: int, word: str) -> int | None:
 
 
 def _closed(tokens: Sequence[Token], start: int) -> int:
-    """The place of the bracket that closes the brackets around a place, or of the end of the statement."""
+    """The place of the bracket that closes the brackets around a place. If there is no such bracket, the result is the
+    place of the statement's end."""
     depth = 0
     for at in range(start, len(tokens)):
         depth += (tokens[at].text in ("(", "[")) - (tokens[at].text in (")", "]"))
@@ -130,16 +132,17 @@ def _tokens(text: str) -> list[Token] | None:
 
 
 def _clause_at(tokens: Sequence[Token], at: int) -> tuple[int, str]:
-    """The clause that contains the position ``at`` of the text: the place of its first token, and its word."""
+    """Finds the clause that contains the position ``at`` of the text. Returns the place of the clause's first token,
+    and the clause's word."""
     here = next((place for place, token in enumerate(tokens) if token.start >= at), len(tokens))
     clauses = [(found, word) for word in _CLAUSES if (found := _before(tokens, here, word)) is not None]
     return max(clauses, default=(0, ""))
 
 
 def relations_before(text: str, at: int) -> list[str] | None:
-    """If the position ``at`` is in a clause that follows a query's SELECT list and FROM, such as ORDER BY, the result
-    is the relations in FROM of this query, as written. None if the position is in another clause; ``""`` stands for a
-    relation without a name."""
+    """If the position ``at`` is in a clause that follows a query's SELECT list and FROM, such as ORDER BY, returns the
+    relations in FROM of this query, as written. A relation without a name is ``""``. Returns None if the position is in
+    another clause."""
     if (tokens := _tokens(text)) is None:
         return None
     clause, word = _clause_at(tokens, at)
@@ -157,8 +160,8 @@ def relations_before(text: str, at: int) -> list[str] | None:
 
 
 def result_clause(text: str, at: int) -> tuple[str, str] | None:
-    """The reason why the clause at position ``at`` can name only columns of the result, such as ``DISTINCT``, and the
-    clause, such as ``ORDER BY``. None in other clauses."""
+    """Returns the reason why the clause at position ``at`` can name only columns of the result, such as ``DISTINCT``,
+    and the clause itself, such as ``ORDER BY``. Returns None for other clauses."""
     if (tokens := _tokens(text)) is None:
         return None
     clause, word = _clause_at(tokens, at)
@@ -168,8 +171,8 @@ def result_clause(text: str, at: int) -> tuple[str, str] | None:
 
 
 def _result_alone(tokens: Sequence[Token], select: int) -> str | None:
-    """DISTINCT or a set operation, after which clauses such as ORDER BY can name only columns of the result; None in
-    other queries."""
+    """Returns DISTINCT or the set operation of a query, because of which clauses such as ORDER BY can name only columns
+    of the result; None for other queries."""
     if [token.upper for token in tokens[select + 1 : select + 2]] == ["DISTINCT"]:
         return "DISTINCT"
     return next((word for word in _SET_OPERATIONS if _before(tokens, select, word) is not None), None)
@@ -194,7 +197,7 @@ _CLAUSES = ("FROM", "GROUP", "ON", "SELECT", "WHERE", *_AFTER_FROM)
 
 def _plain_columns(tokens: Sequence[Token], where: int) -> str:
     """The columns of the SELECT list that are plain names, as a list; ``…`` if the list has other items that a GROUP BY
-    may need. Calls are taken for aggregates."""
+    may need. Calls count as aggregates."""
     select = _before(tokens, where, "SELECT")
     if select is None:
         return ""

@@ -10,9 +10,9 @@ A column such as ``round(avg(x), 1)`` cannot be combined. Such a column is *deri
 the count, and an expression computes the column from the sum and the count.
 
 The input may also consist of *signed* rows: the rows that a commit adds to a table have the sign 1, and the rows that a
-commit removes have the sign -1. A removed row is lifted to a group with negative counts and sums. Minima and maxima
-cannot be combined then. A sum needs the number of its values, because a sum without values is NULL. The number of a
-group's rows is needed too, because the group disappears with its last row.
+commit removes have the sign -1. A removed row is lifted to a group with negative counts and sums. Minima and maxima of
+signed rows cannot be combined. A sum needs the number of its values, because a sum without values is NULL. The number
+of a group's rows is needed too, because the group disappears with its last row.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class DecomposedAggregation:
     ) -> DecomposedAggregation | None:
         """Decomposes a query of a single relation, and modifies the query's tree. ``columns`` are the names of the
         query's own columns, and ``keys`` are the grouping expressions with the names of their columns. The caller has
-        added hidden keys to the select items. ``has_rows``: adds the number of a group's rows. Returns None if the
-        query cannot be decomposed."""
+        added hidden keys to the select items. If ``has_rows`` is True, the result also has a column with the number of
+        a group's rows. Returns None if the query cannot be decomposed."""
         from sqlglot import exp
 
         names = [item.alias_or_name for item in core.expressions]
@@ -138,22 +138,22 @@ class DecomposedAggregation:
 
     @property
     def typed_text(self) -> str:
-        """A query that returns the combined columns, and further columns whose types :meth:`lifted` needs."""
+        """A query that returns the columns that are combined, and further columns whose types :meth:`lifted` needs."""
         from sqlglot import exp
 
         core = copy_of(self._parts)
         for number, (call, _) in enumerate(self._typed):
             core.append("expressions", exp.alias_(call.copy(), f"{_TYPED}{number}"))
         if self._rows is not None and core.args.get("distinct"):
-            # A DISTINCT cannot count its rows. The keys are the first columns.
+            # DISTINCT cannot count the rows, so GROUP BY replaces DISTINCT. The keys are the first columns.
             core.set("distinct", None)
             ordinals = [exp.Literal.number(number + 1) for number in range(len(self.keys))]
             core.set("group", exp.Group(expressions=ordinals))
         return spent_sql(core)
 
     def lifted(self, types: Mapping[str, str]) -> Lifted | None:
-        """The lifted form. ``types`` are the types, as DDL, of the columns of :attr:`typed_text`. None if values of
-        these types cannot be combined."""
+        """The lifted form of the query. ``types`` are the types, as DDL, of the columns of :attr:`typed_text`. The
+        result is None if values of these types cannot be combined."""
         from sqlglot import exp
 
         if any(types.get(f"{_TYPED}{number}") != kind for number, (_, kind) in enumerate(self._typed)):
@@ -241,7 +241,8 @@ class DecomposedAggregation:
         return function == COUNT if self.is_signed else function is not None
 
     def _average(self, found: exp.Expr, hidden: list[exp.Expr]) -> exp.Expr:
-        """An average, computed from its sum and its count, as Spark does for all numbers except decimals."""
+        """An average, computed from a sum and a count. Spark computes averages in the same way for all numbers except
+        decimals."""
         from sqlglot import exp
 
         self._typed.append((found, "DOUBLE"))
@@ -261,7 +262,7 @@ class DecomposedAggregation:
         return _if_positive(count, ratio)
 
     def _sum_of_values(self, found: exp.Expr, hidden: list[exp.Expr]) -> exp.Expr:
-        """A sum of signed values, which is NULL without values."""
+        """A sum of signed values. The sum is NULL if there are no values."""
         from sqlglot import exp
 
         call = found.this if isinstance(found, exp.Filter) else found
@@ -290,7 +291,7 @@ def _inner(item: exp.Expr) -> exp.Expr:
 
 
 def _in_place(found: exp.Expr, call: exp.Expr) -> exp.Expr:
-    """The aggregate ``call``, with the filter of the aggregate ``found`` if there is one."""
+    """The aggregate ``call``, with the filter of the aggregate ``found`` if ``found`` has a filter."""
     from sqlglot import exp
 
     return exp.Filter(this=call, expression=found.expression.copy()) if isinstance(found, exp.Filter) else call
@@ -365,8 +366,8 @@ def _lifted(found: exp.Expr, signed_as: str | None) -> exp.Expr:
 
 
 def _with_sign(value: exp.Expr, kind: str) -> exp.Expr:
-    """The value of a row that was added, or its negation for a row that was removed. The cast comes first, because the
-    least value of a smaller type has no negation in that type."""
+    """The value of a row that was added, or its negation for a row that was removed. The cast precedes the negation,
+    because the least value of a smaller type has no negation in that type."""
     from sqlglot import exp
 
     given = exp.cast(value, kind, dialect="spark")

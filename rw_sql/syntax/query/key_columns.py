@@ -1,4 +1,5 @@
-"""The keys in a select: its grouping expressions, and the items that are columns of its input."""
+"""Finds the keys in a select. The keys are the grouping expressions, and the select items that are columns of the
+select's input."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ _WINDOW = "window"
 def resolve_ordinals(core: exp.Select) -> None:
     """Replaces the ordinals in GROUP BY: ``1`` becomes the expression of the first select item.
 
-    An ordinal without an item stays, so that the analysis of the query reports it. An ordinal of an item that is a
-    number stays too, because the number would be an ordinal.
+    An ordinal without an item stays, so that the analysis of the query reports it. An ordinal whose select item is a
+    number stays too, because Spark would take that number for an ordinal.
     """
 
     group = core.args["group"]
@@ -43,7 +44,7 @@ def _is_ordinal(key: exp.Expr) -> bool:
 
 def group_keys(core: exp.Select, columns: Iterable[str] | None) -> list[exp.Expr]:
     """Copies of the expressions by which a select groups, without the names of select items. Each expression occurs
-    only once, whatever its spellings.
+    only once in the result, even if the select spells it in several ways.
 
     ``columns`` are the names that columns of the input may have. If ``columns`` is None, these names are unknown, and
     the names of select items are left unchanged.
@@ -173,9 +174,9 @@ def input_columns(core: exp.Select, relations: Mapping[str, Sequence[str]]) -> f
 
 
 def spelling_of(core: exp.Select, columns: Iterable[str] | None = None) -> Callable[[exp.Expr], exp.Expr]:
-    """A function that returns the same tree for all spellings of an expression in a select: in parentheses, with the
-    names of columns in upper or lower case, with or without the name of the input before a column, and ``window`` for
-    the call that makes the window. ``columns`` is as in :func:`group_keys`.
+    """A function that returns the same tree for all spellings of an expression in a select: with or without
+    parentheses, with the names of columns in upper or lower case, with or without the name of the input before a
+    column, and with ``window`` in place of the call that makes the window. ``columns`` is as in :func:`group_keys`.
 
     Names after a column keep their case: the name may be a key of a MAP, which is a value. The names of fields that an
     expression makes also keep their case, because the fields may become part of a text.
@@ -189,8 +190,8 @@ def spelling_of(core: exp.Select, columns: Iterable[str] | None = None) -> Calla
 def part_spellings_of(
     core: exp.Select, columns: Iterable[str] | None = None
 ) -> Callable[[exp.Expr], dict[int, exp.Expr]]:
-    """Like :func:`spelling_of`, for an expression and each of its parts: the trees by the ``id`` of the part. The time
-    is linear in the size of the expression."""
+    """Does the same as :func:`spelling_of` for an expression and each of its parts. Returns the trees by the ``id`` of
+    the part. The running time is linear in the size of the expression."""
     from sqlglot import exp
 
     known = {column.lower() for column in columns or ()}
@@ -202,7 +203,7 @@ def part_spellings_of(
         names = [part.name for part in column.parts]
         lowered = [name.lower() for name in names]
         count = len(_qualifier(tuple(lowered), qualifiers))
-        if not isinstance(column.parent, exp.ArraysZip):  # Its fields have the names of its columns.
+        if not isinstance(column.parent, exp.ArraysZip):  # In arrays_zip, columns become field names.
             # An input may be named like its column. In this case, a name that is not a column is a field, or a key of a
             # MAP.
             cased = count + (not count or lowered[count] in known)
@@ -239,7 +240,8 @@ def part_spellings_of(
 
 def _qualifiers(core: exp.Select, columns: Iterable[str] | None) -> dict[tuple[str, ...], int]:
     """The names of a select's inputs that may stand before the name of a column. Each name (in parts and in lower case)
-    is mapped to the place of its input. Empty if a name alone may have another meaning for every column."""
+    is mapped to the place of its input. The result is empty if a name alone may have another meaning for every
+    column."""
     from sqlglot import exp
 
     joins = core.args.get("joins") or ()
@@ -256,7 +258,7 @@ def _qualifiers(core: exp.Select, columns: Iterable[str] | None) -> dict[tuple[s
 
 
 def _qualifier(names: tuple[str, ...], qualifiers: Collection[tuple[str, ...]]) -> tuple[str, ...]:
-    """The part of a column's names that is the name of an input; may be empty."""
+    """The leading part of a column's dotted name that is the name of an input. The result may be empty."""
     return next((names[:at] for at in range(len(names) - 1, 0, -1) if names[:at] in qualifiers), ())
 
 
@@ -300,8 +302,8 @@ def bare(key: exp.Expr) -> exp.Expr:
 def stored(core: exp.Select, key: exp.Expr) -> exp.Expr:
     """A key of a select as stored in a hidden column of the table.
 
-    For a time window that the query makes, the start is stored, because all windows have the same length. A column of
-    a relation is stored as it is, even if its name is ``window``, because the windows in the column may have several
+    For a time window that the query makes, the start is stored, because all windows have the same length. A column of a
+    relation is stored unchanged, even if its name is ``window``, because the windows in this column may have different
     lengths.
     """
     from sqlglot import exp
@@ -354,8 +356,8 @@ def output_of(select: exp.Select, column: str) -> str | None:
 
 
 def stars_of(select: exp.Select) -> list[exp.Star]:
-    """The items of a select that return all columns of its only input, except the columns that the items exclude by
-    name. An item ``s.*`` for a struct ``s`` returns only the fields of ``s``, not the input's columns."""
+    """The items of a select that return all columns of its only input, except columns that the items exclude by name.
+    An item ``s.*`` for a struct ``s`` returns only the fields of ``s``, not the input's columns."""
     from sqlglot import exp
 
     relation = read_by(select).alias_or_name
@@ -371,8 +373,8 @@ def leave_out(star: exp.Star, column: str) -> None:
 
 
 def _is_of(column: exp.Expr, relation: str) -> bool:
-    """True if the qualifier of a column or ``*`` is absent or the name of the select's input. Any other qualifier may
-    be a struct column of the input."""
+    """True if a column or ``*`` has no qualifier, or if its qualifier is the name of the select's input. Any other
+    qualifier may be a struct column of the input."""
     from sqlglot import exp
 
     if not isinstance(column, exp.Column):

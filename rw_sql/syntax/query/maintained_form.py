@@ -1,9 +1,9 @@
-"""Classifies a view's query, and rewrites it to the forms that the view's job can maintain.
+"""Classifies a view's query, and rewrites the query to the forms that the view's job can maintain.
 
 If the rows of a view are replaced, its table needs the columns that identify a row. If the query does not select an
-identifying column, the form adds this column as a hidden column, whose name begins with ``_rw_key_``. The conditions of
-HAVING, and of a WHERE around an aggregation, become the column KEEP, because a row that no longer matches must be
-removed from the table. All queries here are in Spark's SQL.
+identifying column, the form adds this column as a hidden column, whose name begins with ``_rw_key_``. The form turns
+the conditions of HAVING, and of a WHERE around an aggregation, into the column KEEP, because a row that no longer
+matches these conditions must be removed from the table. All queries here are in Spark's SQL.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ ROW = "_rw_row"
 
 
 class Form:
-    """A form of the query, and the columns in it that identify a row."""
+    """A form of the query, and those of its columns that identify a row."""
 
     def __init__(self, tree: exp.Select, keys: tuple[str, ...]) -> None:
         """Takes over ``tree``, which the caller must not use afterwards."""
@@ -108,8 +108,8 @@ class ViewQuery:
     """A parsed query.
 
     The *core* is the query itself, or the innermost query inside selects that only choose columns and rows. ``kind``
-    classifies the core. ``why`` is the reason if the kind is OTHER, if the query may have no form because its
-    expressions would see hidden columns, or if the group of a row depends on other rows. The forms are derived from
+    classifies the core. ``why`` is the reason for a restriction: the kind is OTHER, the query may have no form because
+    its expressions would see hidden columns, or the group of a row depends on other rows. The forms are derived from
     :attr:`text`, so they have the meaning of the original query only if :attr:`text` has this meaning.
     """
 
@@ -298,7 +298,7 @@ class ViewQuery:
         are joined, a query that selects the values of these columns from both sides, and a query that selects these
         values in pairs, which shows their types.
 
-        None for any other query, including a join of more than two relations and a join without such columns.
+        Returns None for any other query, including a join of more than two relations and a join without such columns.
         """
         from sqlglot import exp
 
@@ -424,9 +424,9 @@ def _add_keys(core: exp.Select, keys: Sequence[exp.Expr], columns: Iterable[str]
 def _columns_of(
     core: exp.Select, keys: Sequence[exp.Expr], columns: Iterable[str] | None
 ) -> list[tuple[str, exp.Expr]]:
-    """A pair for each grouping key. The first part is the name of the first select item whose value is the key, or
-    identifies the key; empty if there is no such item. The second part is the value of that item, or of a hidden column
-    for the key."""
+    """Returns a pair for each grouping key. The first part is the name of the first select item whose value is the key
+    or identifies the key. If no item does, the first part is empty. The second part is the value of that item, or the
+    value of a hidden column for the key."""
     spelled = spelling_of(core, columns)
     # An item without a name is left out: Spark gives its column a name that is not known here.
     names = {spelled(inner(item)): item.alias_or_name for item in reversed(core.expressions) if item.alias_or_name}
@@ -458,8 +458,8 @@ def _formed(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool
 def _carry(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool | None) -> tuple[str, ...] | None:
     """Adds the keys and KEEP to the selects around a core, from the inside out; returns the final names of the keys.
 
-    If ``has_keep`` is None, conditions of the selects are left unchanged. None if a hidden column would be in the value
-    of an expression.
+    If ``has_keep`` is None, conditions of the selects are left unchanged. Returns None if the value of an expression
+    would contain a hidden column.
     """
     from sqlglot import exp
 

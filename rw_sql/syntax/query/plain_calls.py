@@ -1,8 +1,8 @@
 """Parses a query so that its calls keep their names and arguments as written.
 
-sqlglot translates most functions: sqlglot drops arguments that its other dialects lack (``to_char(a, '999')``,
-``percentile(a, 0.5, b)``), adds defaults (``listagg(a)``), respells formats (``YYYY``), and refuses calls with a wrong
-number of arguments, or fails on them.
+The parsers of sqlglot translate most functions. They drop arguments that other dialects do not have (``to_char(a,
+'999')``, ``percentile(a, 0.5, b)``), add defaults (``listagg(a)``), and respell formats (``YYYY``). They refuse calls
+with a wrong number of arguments, or fail at such calls.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _HIDDEN = "\ue000"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reader:
-    """One of sqlglot's parsers, and the words that have a special meaning for it: ``calls`` only before a bracket,
-    ``words`` anywhere.
+    """One of sqlglot's parsers, and the words that have a special meaning for this parser. The words in ``calls`` have
+    this meaning only before a bracket, and the words in ``words`` have it anywhere.
 
     A subclass with fewer functions would be simpler, but a Python class cannot inherit from sqlglot's compiled classes,
     which ``sqlglot[c]`` and ``sqlglot[rs]`` install.
@@ -76,8 +76,8 @@ _READERS = {
 
 
 def parse_plain(tokens: list[Token], query: str, dialect: str) -> list[exp.Expr | None]:
-    """The trees of a query in the dialect ``spark`` or ``risingwave``; functions outside ``_FORMS`` become
-    ``exp.Anonymous``.
+    """Returns the trees of a query in the dialect ``spark`` or ``risingwave``. Functions that are not in ``_FORMS``
+    become ``exp.Anonymous``.
 
     Raises SqlglotError.
     """
@@ -85,8 +85,8 @@ def parse_plain(tokens: list[Token], query: str, dialect: str) -> list[exp.Expr 
 
 
 def without_window_clause(tokens: list[Token]) -> None:
-    """Marks the word ``window`` in each call ``window(…)`` as a name; otherwise, sqlglot takes the word right after
-    GROUP BY for the clause WINDOW."""
+    """Marks the word ``window`` in each call ``window(…)`` as a name. Without this mark, sqlglot mistakes the word
+    right after GROUP BY for the clause WINDOW."""
     for word, bracket in pairwise(tokens):
         if word.token_type == TokenType.WINDOW and bracket.token_type == TokenType.L_PAREN:
             word.token_type = TokenType.VAR

@@ -1,4 +1,4 @@
-"""Replaces the names of relations in a query, and leaves the rest of its text unchanged."""
+"""Replaces the names of relations in a query. The rest of the query's text is not changed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 def with_schemas(text: str, dialect: str, name_of: Callable[[str, int, int], str | None]) -> str:
     """The query with unqualified names of relations replaced.
 
-    ``name_of`` receives an unqualified name (folded unless quoted) and its range in the text, and returns the
-    replacement, or None to keep the name. A query that sqlglot cannot parse is left unchanged; a later check reports
-    the error.
+    ``name_of`` is a function that receives an unqualified name (folded unless quoted) and the name's range in the text.
+    It returns the replacement, or None to keep the name. If sqlglot cannot parse a query, the query is left unchanged,
+    and a later check reports the error.
     """
     from sqlglot.errors import SqlglotError
 
@@ -33,8 +33,9 @@ def with_schemas(text: str, dialect: str, name_of: Callable[[str, int, int], str
 
 
 def written_relations(text: str) -> list[tuple[tuple[str, ...], int, int, bool]]:
-    """The relations in a Spark statement, in the order of the text. For each: the parts of its name (folded unless
-    quoted), the name's range, and whether the relation has an alias. Empty if sqlglot cannot parse the statement."""
+    """Returns the relations in a Spark statement, in the order of the text. Each element has the parts of the
+    relation's name (folded unless quoted), the name's range, and whether the relation has an alias. The result is empty
+    if sqlglot cannot parse the statement."""
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
@@ -55,7 +56,8 @@ def written_relations(text: str) -> list[tuple[tuple[str, ...], int, int, bool]]
 
 
 def bare_relations(text: str, dialect: str) -> list[tuple[str, int, int]]:
-    """The relations that a query names without a schema: each name (folded unless quoted) and its range in the text.
+    """Returns the relations that a query names without a schema. Each element has the name (folded unless quoted) and
+    the name's range in the text.
 
     Raises SqlglotError.
     """

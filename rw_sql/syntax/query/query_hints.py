@@ -1,4 +1,4 @@
-"""Hints about errors in queries, used for Spark's errors and for the analysis without Spark."""
+"""Makes hints about errors in queries, for Spark's errors and for the analysis without Spark."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def arguments(function: str, surplus: str = "") -> str:
 
 
 def surplus_arguments(text: str, start: int, most: int) -> tuple[int, int] | None:
-    """The range of the surplus arguments, which follow the first ``most`` arguments, of the call that starts at
-    ``start``. None if there are no surplus arguments."""
+    """Returns the range of the surplus arguments of the call that starts at ``start``. These are the arguments after
+    the first ``most`` arguments. Returns None if there are no surplus arguments."""
     opened = at = text.find("(", start)
     depth, commas = 0, []
     while 0 <= at < len(text):
@@ -63,7 +63,7 @@ def surplus_arguments(text: str, start: int, most: int) -> tuple[int, int] | Non
 
 
 def aggregate_in(place: str, name: str, text: str = "", at: int = 0) -> str:
-    """The hint for an aggregate in WHERE, ON or GROUP BY; ``at`` is the aggregate's position in ``text``."""
+    """The hint for an aggregate in WHERE, ON or GROUP BY. ``at`` is the aggregate's position in ``text``."""
     if place == "WHERE":
         return having_hint(text, at, name)
     joined = "JOIN" if place == "ON" else "FROM"
@@ -71,7 +71,7 @@ def aggregate_in(place: str, name: str, text: str = "", at: int = 0) -> str:
 
 
 def nested(name: str) -> str:
-    """The hint for an aggregate inside an aggregate; ``name`` is the inner aggregate."""
+    """The hint for an aggregate inside an aggregate. ``name`` is the name of the inner aggregate."""
     return f"write {name}(…) AS a_name in a subquery with GROUP BY, and aggregate a_name outside it"
 
 
@@ -85,7 +85,7 @@ def unlike_queries(first: str | int, other: str | int) -> str:
 
 
 def unreadable(kind: str, name: str) -> str:
-    """The hint for a query that reads a connection, sink or secret; ``name`` is quoted if necessary."""
+    """The hint for a query that reads a connection, sink or secret. ``name`` is quoted if necessary."""
     if kind == "connection":
         return f"CREATE SOURCE s (…) WITH (connector = '…', connection = {name}, …) FORMAT …, then SELECT … FROM s"
     return f"SHOW CREATE {kind.upper()} {name} shows the {kind}"

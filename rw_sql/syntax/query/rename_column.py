@@ -16,9 +16,10 @@ _BEFORE, _AFTER = "SELECT ", " AS _rw_"
 
 
 def renamed_column(text: str, old: str, new: str, *, relation: str, dialect: str) -> str:
-    """The expression with the column ``old`` renamed to ``new``; the rest of its text is unchanged.
+    """Returns the expression with the column ``old`` renamed to ``new``. The rest of the expression's text is
+    unchanged.
 
-    ``relation`` is the optional qualifier of the column: ``relation.old``. Names are compared ignoring case. Raises
+    ``relation`` is the optional qualifier of the column: ``relation.old``. Names are not case-sensitive. Raises
     SqlError NOT_SUPPORTED if another name in the expression could change its meaning.
     """
     from sqlglot import exp, parse_one, tokenize
@@ -69,8 +70,8 @@ def _written(name: str, dialect: str) -> str:
 
 
 def _named(tree: exp.Expr, column: str, relation: str) -> list[tuple[int, int, bool]]:
-    """The ranges at which the column occurs, each with a flag. The flag is true if, in this range, the name becomes
-    part of a value, as in ``struct(a)``."""
+    """Returns the ranges at which the column occurs, each with a flag. The flag is true if the name in this range
+    becomes a part of a value, as in ``struct(a)``."""
     from sqlglot import exp
 
     found = []

@@ -1,4 +1,4 @@
-"""Renames a relation in the queries that read it."""
+"""Renames a relation in the queries that read the relation."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def renamed_relation(text: str, old: str, new: str, dialect: str, *, is_stored: bool = False) -> str:
-    """The query with the relation ``old`` renamed to ``new`` (both are names in the catalog); the rest of its text
-    is unchanged.
+    """Returns the query with the relation ``old`` renamed to ``new`` (both are names in the catalog). The rest of the
+    query's text is unchanged.
 
-    References such as ``old.column`` remain valid: a relation without an alias gets the old name as its alias.
+    References such as ``old.column`` remain valid, because a relation without an alias gets the old name as its alias.
     ``is_stored`` is True if the text is a job's query, in which a name with its schema is a single identifier. Raises
     SqlError NOT_SUPPORTED if the relation cannot be renamed.
     """
@@ -66,7 +66,8 @@ def renamed_relation(text: str, old: str, new: str, dialect: str, *, is_stored: 
 
 
 def _range(schema: exp.Expr | None, name: exp.Expr, new: tuple[str, ...]) -> tuple[int, int]:
-    """The range of a name. The range excludes the schema if the schema is ``public`` and does not change."""
+    """Returns the range of a name. The range does not include the schema if the schema is ``public`` and does not
+    change."""
     start, end = _place(name)
     if schema is None or (len(new) == 1 and schema.name.lower() == PUBLIC):
         return start, end

@@ -24,7 +24,7 @@ def distinct_arguments(core: exp.Select) -> list[exp.Expr]:
 
 
 def count_distinct_by_sets(core: exp.Select, types: Mapping[str, str]) -> bool:
-    """Rewrites count(DISTINCT …) as the size of a set; returns False if another aggregate uses DISTINCT, or if the set
+    """Rewrites count(DISTINCT …) as the size of a set. Returns False if another aggregate uses DISTINCT, or if the set
     may contain equal values.
 
     ``types`` are the Spark types of the arguments.
@@ -59,7 +59,7 @@ def _has_floats(kind: str) -> bool:
 
 
 def _one_zero(value: exp.Expr) -> exp.Expr:
-    """A floating-point value as text; values that DISTINCT regards as equal have equal texts.
+    """Returns a floating-point value as text. If DISTINCT treats two values as equal, their texts are equal.
 
     Up to Spark 4.1, a set may contain NaN several times.
     """
@@ -68,7 +68,8 @@ def _one_zero(value: exp.Expr) -> exp.Expr:
 
 
 def signable(found: exp.Expr) -> exp.Expr | None:
-    """The argument of a sum or avg, or NULL for a count, whose argument is not needed; None for other aggregates."""
+    """Returns the argument of a sum or avg. Returns NULL for a count, because the argument of a count is not needed,
+    and None for other aggregates."""
     from sqlglot import exp
 
     call = found.this if isinstance(found, exp.Filter) else found
@@ -95,8 +96,8 @@ exceed BIGINT, and a sum of DOUBLE values would not be exact."""
 
 
 def signed(found: exp.Expr, types: Mapping[str, str]) -> exp.Expr | None:
-    """Rewrites an aggregate for signed changes: removed rows are subtracted. None if subtraction may be inexact for the
-    type of the aggregate's argument."""
+    """Rewrites an aggregate for signed changes, so that removed rows are subtracted. Returns None if subtraction may be
+    inexact for the type of the aggregate's argument."""
     from sqlglot import exp
 
     call = found.this if isinstance(found, exp.Filter) else found

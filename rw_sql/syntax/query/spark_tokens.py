@@ -1,4 +1,4 @@
-"""The tokens of a query in Spark's SQL, and sqlglot's dialect that reads them."""
+"""Provides the tokens of a query in Spark's SQL, and sqlglot's dialect that reads these tokens."""
 
 from __future__ import annotations
 

@@ -57,14 +57,15 @@ _PARSER_FAULTS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 @lru_cache(maxsize=64)
 def plain_tree(query: str) -> exp.Expr:
-    """Like :func:`shared_tree`, but calls keep their names and arguments: see :mod:`plain_calls`."""
+    """Does the same as :func:`shared_tree`, but calls keep their names and arguments (see :mod:`plain_calls`)."""
     return parse_plain_spark(query)
 
 
 def parse_plain_spark(query: str) -> exp.Expr:
-    """Like :func:`parse_spark`, but calls keep their names and arguments: see :mod:`plain_calls`.
+    """Does the same as :func:`parse_spark`, but calls keep their names and arguments (see :mod:`plain_calls`).
 
-    A query with a call that sqlglot can only parse specially is parsed as by :func:`parse_spark`. Raises SqlglotError.
+    If a query has a call for which sqlglot needs its special parsing, the query is parsed in the same way as in
+    :func:`parse_spark`. Raises SqlglotError.
     """
     from sqlglot.errors import ParseError, SqlglotError
 
@@ -112,13 +113,13 @@ def parse_spark(query: str) -> exp.Expr:
 
 
 def tables_of(tree: exp.Expr) -> tuple[str, ...]:
-    """Like :func:`table_names`, for a query's tree."""
+    """Does the same as :func:`table_names`, for a query's tree."""
     return tuple(dict.fromkeys(map(catalog_name, _tables(tree))))
 
 
 @lru_cache(maxsize=256)
 def output_names(query: str) -> tuple[str, ...]:
-    """The names of a query's output columns: ``*`` counts as one name, and the name of an expression without a name is
+    """The names of a query's output columns. ``*`` counts as one name, and the name of an expression without a name is
     empty. The query must be valid."""
     from sqlglot import exp
 
@@ -185,8 +186,8 @@ def _shared_tables(query: str) -> tuple[exp.Table, ...]:
 
 
 def catalog_name(table: exp.Table) -> str:
-    """The catalog's name for a table of a query: ``schema.name``, or ``name`` in schema ``public``. Parts without
-    quotes are in lower case."""
+    """The catalog's name for a table of a query. This is ``schema.name`` or, in the schema ``public``, ``name``. Parts
+    without quotes are in lower case."""
     from sqlglot import exp
 
     schema = table.args.get("db")
@@ -202,8 +203,8 @@ def _folded(name: exp.Expr) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlace:
-    """A position at which a query reads a table: the range of the full name as written, and the range of the name's
-    last part."""
+    """A position at which a query reads a table. The fields are the range of the full name as written, and the range of
+    the name's last part."""
 
     written: str
     name: str
@@ -238,7 +239,8 @@ def table_places(query: str) -> tuple[TablePlace, ...]:
 
 
 def replaced_tables(query: str, names: Mapping[str, str]) -> str:
-    """The query with tables replaced; ``names`` maps names as written to new names. Qualified columns remain valid."""
+    """Returns the query with other names of tables. ``names`` maps the names in the query to the new names. Qualified
+    columns remain valid."""
     for place in reversed(table_places(query)):
         name = names.get(place.written)
         if name is not None and (name != place.written or "." in name):

@@ -1,4 +1,4 @@
-"""Operations on a query's tree: classify a select, remove clauses, combine parts."""
+"""Operations on a query's tree. They classify a select, remove clauses, and combine parts."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def read_by(select: exp.Select) -> exp.Expr:
 
 def inlined(tree: exp.Select) -> bool:
     """Inlines the WITH queries of a select, including nested WITH queries and the WITH queries of its subqueries.
-    Returns False if a WITH query is recursive, is not a plain select, or is not used exactly once. A select without
-    WITH queries of its own is left unchanged."""
+    Returns False if a WITH query is recursive, is not a plain select, or is not used exactly once. A select that has no
+    WITH queries is left unchanged."""
     from sqlglot import exp
 
     if tree.args.get("with_") is None:
@@ -49,7 +49,7 @@ def inlined(tree: exp.Select) -> bool:
 
 
 def _inlined(clause: exp.With) -> bool:
-    """Inlines the queries of a WITH clause; no other clause is within the clause or its query."""
+    """Inlines the queries of a WITH clause. There must be no other WITH clause inside the clause or its query."""
     from sqlglot import exp
 
     tree = clause.parent
@@ -90,8 +90,9 @@ def is_picking(select: exp.Select) -> bool:
 
 
 def kind_of(core: exp.Select, *, may_have_queries: bool = False) -> tuple[str, str]:
-    """The kind of a select, and the reason if it is OTHER or has session windows. ``may_have_queries``: if an
-    expression of the select contains a query, the kind is determined for the select without this query."""
+    """Returns the kind of a select, and a reason if the kind is OTHER or the select has session windows. If
+    ``may_have_queries`` is true and an expression of the select contains a query, the kind is determined for the select
+    without this query."""
     from sqlglot import exp
 
     if any(_own(core, exp.Window)) or core.args.get("qualify") or core.args.get("windows"):
@@ -117,7 +118,7 @@ def kind_of(core: exp.Select, *, may_have_queries: bool = False) -> tuple[str, s
 
 
 def has_sessions(select: exp.Select) -> bool:
-    """True if a select may group by session windows: it makes them outside its aggregates."""
+    """True if a select may group by session windows, because it makes session windows outside its aggregates."""
     from sqlglot import exp
 
     group = select.args.get("group")
@@ -218,16 +219,16 @@ def both(first: exp.Expr | None, second: exp.Expr | None) -> exp.Expr | None:
 
 
 def is_true(condition: exp.Expr) -> exp.Expr:
-    """An expression that is true if a condition is true, and false if the condition is false or NULL."""
+    """Returns an expression that is true if a condition is true, and false if the condition is false or NULL."""
     from sqlglot import exp
 
     return exp.func("COALESCE", condition.copy(), exp.false())
 
 
 def guarded(item: exp.Expr, keep: exp.Expr) -> exp.Expr:
-    """A select item that is computed only for rows that match the condition.
+    """Returns a select item that is computed only for rows that match the condition.
 
-    For other rows, the item might fail, for example in a division that the condition guards.
+    For other rows, the computation might fail, for example in a division that the condition protects.
     """
     from sqlglot import exp
 
@@ -255,8 +256,8 @@ def spark_sql(tree: exp.Expr) -> str:
 
 
 def spent_sql(tree: exp.Expr) -> str:
-    """Like :func:`spark_sql`, for a tree that the caller no longer uses: sqlglot modifies the tree itself instead of a
-    copy."""
+    """Does the same as :func:`spark_sql` for a tree that the caller no longer uses. The library sqlglot modifies the
+    tree itself instead of a copy."""
     return tree.sql(dialect="spark", normalize_functions=False, copy=False)
 
 
@@ -300,7 +301,8 @@ def copied(chain: Sequence[exp.Select]) -> list[exp.Select]:
 
 
 def equal_columns(join: exp.Join, left: str, right: str) -> list[tuple[exp.Column, exp.Column]]:
-    """The pairs of columns on which a join is an equality join; the first column of a pair belongs to the left side."""
+    """The pairs of columns on which a join is an equality join. The first column of a pair is a column of the left
+    side."""
     from sqlglot import exp
 
     condition = join.args.get("on")

@@ -1,4 +1,4 @@
-"""The layout of a statement's text: on one line if it is short, otherwise one clause per line."""
+"""Lays out a statement's text. A short text is on one line, and a longer text has one clause per line."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _widest = ContextVar("_widest", default=WIDEST_LINE)
 
 @contextmanager
 def one_clause_per_line() -> Iterator[None]:
-    """A context manager. In its block, lists and statements with several clauses are always broken into lines, so that
-    there is room for comments."""
+    """A context manager. Inside the ``with`` block, lists and statements with several clauses are always divided into
+    lines, so that there is room for comments."""
     token = _widest.set(-1)
     try:
         yield
@@ -46,7 +46,7 @@ class _Piece:
 
 
 class Clauses:
-    """A statement's text in pieces. A line may begin before each piece, and a list in a piece may be broken into
+    """A statement's text in pieces. A line may begin before each piece, and a list in a piece may be divided into
     lines."""
 
     def __init__(self, head: str) -> None:
@@ -59,14 +59,14 @@ class Clauses:
         return self
 
     def listed(self, before: str, items: Sequence[str], *, comma: bool = False) -> Clauses:
-        """Adds ``before (items)`` if there are items. With ``comma``, a comma precedes this piece."""
+        """Adds ``before (items)`` if there are items. If ``comma`` is true, a comma precedes this piece."""
         if items:
             self._pieces.append(_Piece(before, list(items), comma))
         return self
 
     def text(self) -> str:
-        """The text: on one line if it is short, otherwise with one clause per line, and long lists with one item per
-        line."""
+        """The text. A short text is on one line. A longer text has one clause per line, and long lists have one item
+        per line."""
         short = self._pieces[0].flat()
         for piece in self._pieces[1:]:
             short += (", " if piece.comma else " ") + piece.flat()

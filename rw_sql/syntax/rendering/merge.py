@@ -1,5 +1,5 @@
-"""Merges an ALTER into a stored statement. Only the options that the ALTER names are changed; everything else is kept
-as written."""
+"""Merges an ALTER into a stored statement. Only the options that the ALTER names are changed, and everything else is
+kept as written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ WithOptions = TypeVar(
 def merge_options(
     statement: WithOptions, set_options: Iterable[Option], unset_keys: Iterable[OptionKey | str] = ()
 ) -> WithOptions:
-    """The statement with changed options in place, new options at the end, and unset options removed."""
+    """Returns the statement after the change. Changed options keep their places, new options are at the end, and unset
+    options are removed."""
     changed = {option.key: option for option in set_options}
     gone = {key if isinstance(key, str) else key.key for key in unset_keys}
     kept = [changed.pop(option.key, option) for option in statement.options if option.key not in gone]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def name_text(name: Name) -> str:
-    """A dotted name, each part quoted where needed."""
+    """Returns a dotted name, in which each part is quoted if necessary."""
     return ".".join(quoted(part) for part in name.parts)
 
 
@@ -82,7 +82,7 @@ def keys_text(keys: Sequence[OptionKey]) -> list[str]:
 
 
 def given(flag: bool, words: str) -> str:
-    """The words with a leading space if the flag is set; otherwise empty."""
+    """Returns the words with a leading space if the flag is set; otherwise the empty string."""
     return f" {words}" if flag else ""
 
 
@@ -97,8 +97,8 @@ def reason_text(reason: str | None) -> str:
 
 
 def switches_text(**switches: str | bool | None) -> list[str]:
-    """The text of each switch that differs from its default. The caller passes None for a switch with the default
-    value."""
+    """Returns the text of each switch whose value differs from its default. The caller passes None for a switch with
+    the default value."""
     shown = {True: "true", False: "false"}
     return [
         f"{name.upper()} = {shown[value] if isinstance(value, bool) else literal(value)}"
@@ -149,7 +149,8 @@ def column_list(
     constraints: Sequence[TableConstraint],
     watermarks: Sequence[Watermark],
 ) -> list[str]:
-    """The items of a column list: the columns, with ``*`` at its position, then constraints, then watermarks."""
+    """The items of a column list: the columns (with ``*`` at its position), followed by the constraints and the
+    watermarks."""
     items = [column_text(column) for column in columns]
     if wildcard is not None:
         items.insert(wildcard, "*")

@@ -1,5 +1,5 @@
-"""Renders a statement as canonical text: upper-case keywords, canonical types, quotes only where needed, options in the
-order written."""
+"""Renders a statement as canonical text. This text has upper-case keywords, canonical types, quotes only where they are
+needed, and options in the order written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types as text: the canonical form in rw_sql's statements, and Spark's names."""
+"""Converts types to text: to the canonical form in rw_sql's statements, and to Spark's names."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def canonical_type(data_type: DataType) -> str:
 
 
 def spark_type(data_type: DataType) -> str:
-    """The type in Spark's DDL: TIMESTAMP becomes TIMESTAMP_NTZ, TIMESTAMP WITH TIME ZONE becomes TIMESTAMP.
+    """Returns the type in Spark's DDL. TIMESTAMP becomes TIMESTAMP_NTZ, and TIMESTAMP WITH TIME ZONE becomes TIMESTAMP.
 
     JSONB becomes STRING (its text), and NUMERIC without a precision becomes DECIMAL(38, 10). Raises SqlError
     UNSUPPORTED_TYPE for TIME and decimals of more than 38 digits.

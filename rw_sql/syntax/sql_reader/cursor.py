@@ -137,7 +137,7 @@ class Cursor:
         return token.upper if token.kind == WORD else ""
 
     def operator(self) -> str:
-        """The longest operator at this position: characters without spaces between them."""
+        """The longest operator at this position. An operator consists of characters without spaces between them."""
         token = self.peek()
         if token.kind != PUNCTUATION:
             return ""
@@ -172,7 +172,7 @@ class Cursor:
         return False
 
     def take_one(self, *words: str) -> str:
-        """If the next token is one of the words, skips it and returns it."""
+        """If the next token is one of the words, skips this token and returns the word."""
         met = self.word()
         if met and met in words:
             self.at += 1
@@ -233,7 +233,7 @@ class Cursor:
         raise SqlError(INVALID_EXPRESSION, trailing_comma(following), hint=WITHOUT_COMMA, span=comma.span)
 
     def is_name(self, ahead: int = 0) -> bool:
-        """True if a name is ``ahead`` positions further: a quoted name, or a word that is not reserved."""
+        """True if a name is ``ahead`` positions further. A name is a quoted name, or a word that is not reserved."""
         token = self.peek(ahead)
         return token.kind in _NAME_KINDS and (token.kind != WORD or token.upper not in RESERVED)
 
@@ -248,7 +248,7 @@ class Cursor:
         return token
 
     def label(self) -> None:
-        """Skips a name after AS or a dot, where reserved words are names too."""
+        """Skips a name after AS or a dot. At this place, reserved words are names too."""
         if self.peek().kind not in _NAME_KINDS:
             self.fail("identifier")
         self.at += 1

@@ -1,4 +1,4 @@
-"""Expressions: operators according to their precedence, calls, and forms with keywords inside."""
+"""Reads expressions: operators according to their precedence, calls, and forms with keywords inside."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _BEHIND_QUERIES = frozenset({"UNION", "EXCEPT", "INTERSECT", "MINUS", "ORDER", "
 
 
 class ExpressionReader(FormReader):
-    """Reads expressions. Subclasses read the queries inside them."""
+    """Reads expressions. Subclasses read the queries inside the expressions."""
 
     __slots__ = ()
 
@@ -66,7 +66,7 @@ class ExpressionReader(FormReader):
         return INFIX.get(operator, 0)
 
     def _is_field(self) -> bool:
-        """True if a field of the preceding value may follow: ``(a).b``, ``f(x).b``, ``a[1].b``."""
+        """True if a field of the preceding value may follow, as in ``(a).b``, ``f(x).b`` and ``a[1].b``."""
         before, field = self.tokens[self.at - 1], self.peek(1)
         if self.at == self.closed or before.text not in (")", "]") or field.kind not in (WORD, QUOTED, BACKQUOTED):
             return False
@@ -218,7 +218,7 @@ class ExpressionReader(FormReader):
             self.fail("an expression")
 
     def query_or_expressions(self) -> bool:
-        """Skips a query or expressions; True if there are several expressions, which form a row."""
+        """Skips a query or expressions. Returns True if there are several expressions, which form a row."""
         if self._begins_query():
             self.subquery()
             return False
@@ -238,8 +238,8 @@ class ExpressionReader(FormReader):
         return ahead == 0 or self._is_set_operation(ahead)
 
     def _is_set_operation(self, ahead: int) -> bool:
-        """True if the query in the parentheses that begin here is one side of a UNION, EXCEPT or INTERSECT, or if ORDER
-        BY or LIMIT follows it."""
+        """True if the query in the parentheses that begin at this position is one side of a UNION, EXCEPT or INTERSECT,
+        or if ORDER BY or LIMIT follows this query."""
         depth = 0
         at = self.at
         while at < self.last:
@@ -301,7 +301,7 @@ class ExpressionReader(FormReader):
         return self.is_name(1) and self.word(2) == "AS" and self.peek(3).text == "("
 
     def _call_form(self, word: str) -> None:
-        """Reads a word before a parenthesis: either a form with keywords inside, or a call."""
+        """Reads a word before a parenthesis. The word begins either a form with keywords inside, or a call."""
         form = FORMS.get(word)
         if form is not None:
             self.at += 2
@@ -410,7 +410,7 @@ class ExpressionReader(FormReader):
                 self.refuse("VARIADIC argument must be the last", self.tokens[self.at - 1], hint=hint)
 
     def _argument(self) -> bool:
-        """Skips an argument; True if it is VARIADIC."""
+        """Skips an argument. Returns True if the argument is VARIADIC."""
         is_variadic = self.take("VARIADIC")
         if self.is_name() and self.peek(1).text in ("=", ":") and self.peek(2).text in (">", "="):
             first, second = self.peek(1), self.peek(2)

@@ -1,4 +1,5 @@
-"""The error for window functions as Flink SQL writes them: ``TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), …))``."""
+"""Makes the error for window functions in the syntax of Flink SQL: ``TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at),
+…))``."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ _UNITS = ("day", "hour", "minute", "second")
 
 
 def table_call(tokens: Sequence[Token], before: Sequence[Token]) -> tuple[str, str] | None:
-    """The message and the hint for ``TABLE(function(…))``, whose tokens after TABLE are ``tokens``; None for other
-    tokens. ``before`` are the query's tokens before TABLE."""
+    """Returns the message and the hint if ``tokens``, the tokens after TABLE, are a ``(function(…))``; otherwise None.
+    ``before`` are the query's tokens before TABLE."""
     if len(tokens) < 3 or tokens[0].text != "(" or tokens[2].text != "(":
         return None
     function = tokens[1].upper
@@ -110,7 +111,8 @@ def _lateral(array: str, tokens: Sequence[Token], before: Sequence[Token]) -> st
 
 
 def _alias(tokens: Sequence[Token]) -> tuple[str, str]:
-    """The alias after ``(function(…))`` and its only column, as written; empty if there is none, or more columns."""
+    """The alias after ``(function(…))`` with its only column, as written. The result is empty if there is no alias, or
+    if the alias has several columns."""
     behind = list(tokens[len(_inside(tokens[3:])) + 5 :])
     if behind and behind[0].upper == "AS":
         del behind[0]
@@ -124,8 +126,9 @@ _SEQUENCE = "CASE WHEN first <= last THEN sequence(first, last) END"
 
 
 def _sequence(arguments: Sequence[Token]) -> str:
-    """The array with the numbers of ``generate_series``. ``generate_series`` has no rows if the last number precedes
-    the first one, whereas ``sequence`` without a step counts downwards, and with a step fails."""
+    """The array with the numbers of ``generate_series``. If the last number is less than the first number,
+    ``generate_series`` returns no rows. In this case, ``sequence`` counts downwards if it has no step, and fails if it
+    has a step."""
     written = _parts(arguments)
     parts = [_in_spark(spelled(part)) for part in written]
     if len(parts) not in (2, 3):
@@ -138,9 +141,11 @@ def _sequence(arguments: Sequence[Token]) -> str:
 
 
 def _range(tokens: Sequence[Token]) -> str | None:
-    """``range`` of Spark with the arguments of ``generate_series``, which includes its last number, unlike ``range``.
+    """Spark's ``range`` with the arguments of ``generate_series``. Unlike ``range``, ``generate_series`` includes its
+    last number.
 
-    None if the arguments are not numbers in rising order, which may be computed. ``tokens`` follow the bracket.
+    Returns None if the arguments are not numbers in rising order. The numbers may be computed. ``tokens`` are the
+    tokens after the bracket.
     """
     arguments = _parts(_inside(tokens))
     step = arguments[2:]
@@ -154,7 +159,7 @@ def _range(tokens: Sequence[Token]) -> str | None:
 
 
 def _parts(tokens: Sequence[Token]) -> list[list[Token]]:
-    """The arguments of a function, whose tokens inside the brackets are ``tokens``."""
+    """The arguments of a function. ``tokens`` are the tokens inside the brackets of the function."""
     parts: list[list[Token]] = [[]]
     depth = 0
     for token in tokens:
@@ -167,7 +172,7 @@ def _parts(tokens: Sequence[Token]) -> list[list[Token]]:
 
 
 def _inside(tokens: Sequence[Token]) -> Sequence[Token]:
-    """The tokens up to the bracket that closes the function. ``tokens`` follow the bracket that opens it."""
+    """The tokens up to the bracket that closes the function. ``tokens`` are the tokens after the opening bracket."""
     depth = 0
     for at, token in enumerate(tokens):
         depth += (token.text == "(") - (token.text == ")")
@@ -239,5 +244,5 @@ def _unsigned_length(tokens: Sequence[Token]) -> str | None:
 
 
 def _negated(length: str) -> str:
-    """An interval of Spark with the other sign: ``-1 hour -30 minute`` for ``1 hour 30 minute``."""
+    """A Spark interval with the opposite sign: ``-1 hour -30 minute`` for ``1 hour 30 minute``."""
     return _NUMBER.sub(lambda found: found[2] if (found[1] or "")[:1] == "-" else f"-{found[2]}", length)

@@ -1,4 +1,4 @@
-"""Forms with keywords inside: CASE, CAST, EXTRACT, INTERVAL, arrays and maps."""
+"""Reads forms with keywords inside: CASE, CAST, EXTRACT, INTERVAL, arrays and maps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class FormReader(TypeReader):
-    """Reads expressions with keywords inside, such as CASE. Subclasses read the expressions and queries in them."""
+    """Reads expressions with keywords inside, such as CASE. Subclasses read the parts of these expressions, which are
+    expressions and queries."""
 
     __slots__ = ()
 
@@ -28,7 +29,7 @@ class FormReader(TypeReader):
 
     @abstractmethod
     def query_or_expressions(self) -> bool:
-        """Skips a query, or expressions separated by commas; returns True if there are several expressions."""
+        """Skips a query, or expressions that are separated by commas. Returns True if there are several expressions."""
 
     @abstractmethod
     def wildcard_or_expression(self) -> None:

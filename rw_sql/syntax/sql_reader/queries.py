@@ -1,4 +1,4 @@
-"""Queries: SELECT, VALUES, set operations, WITH."""
+"""Reads queries: SELECT, VALUES, set operations, WITH."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class QueryReader(TableReader):
             self.expression()
 
     def _items(self) -> Token | None:
-        """Skips the SELECT list; returns the first ``*`` or ``t.*`` in it."""
+        """Skips the SELECT list. Returns the first ``*`` or ``t.*`` in the list."""
         star = None
         while True:
             item = self.peek()
@@ -176,7 +176,7 @@ class QueryReader(TableReader):
                 self.refuse(f'column "{column.value}" does not exist: the query has no FROM', column, hint=hint)
 
     def _item(self) -> bool:
-        """Skips an item of SELECT; True if it is ``*`` or ``t.*``."""
+        """Skips an item of SELECT. Returns True if the item is ``*`` or ``t.*``."""
         if self.wildcard():
             return True
         self.wildcard_or_expression()

@@ -1,4 +1,4 @@
-"""Clauses of FROM that transform a table: PIVOT, UNPIVOT, MATCH_RECOGNIZE."""
+"""Reads clauses of FROM that transform a table: PIVOT, UNPIVOT, MATCH_RECOGNIZE."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of FROM: names, subqueries, joins, table functions, samples, and their aliases."""
+"""Reads the tables of FROM: names, subqueries, joins, table functions, samples, and their aliases."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class TableReader(ReshapingReader):
             self.fail("the name of a table")
 
     def _table_and_joins(self) -> bool:
-        """Skips a table and its joins; True if there are joins."""
+        """Skips a table and its joins. Returns True if there are joins."""
         self._table()
         joined = False
         while self._join() or self._reshape():

@@ -1,4 +1,4 @@
-"""Types inside queries: RisingWave's and Spark's names."""
+"""Reads types inside queries, with RisingWave's or Spark's names."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _OF_OTHERS = {
 
 def unknown_type(token: Token, known: Collection[str], surplus: str = "") -> SqlError:
     """The error for a type that does not exist. The error's hint names the type among ``known`` that was probably
-    meant. ``surplus`` are the arguments that the statement gives the type. If the probable type accepts no arguments,
-    the hint says to omit them."""
+    meant. ``surplus`` are the arguments of the type in the statement. If the probable type accepts no arguments, the
+    hint advises the user to omit these arguments."""
     near = [_OF_OTHERS[token.value]] if token.value in _OF_OTHERS else near_names(token.value, known)
     if near and surplus and near[0] not in _WITH_ARGUMENTS:
         hint = f"write {near[0].upper()}, without ({surplus})"

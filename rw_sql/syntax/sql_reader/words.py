@@ -1,4 +1,5 @@
-"""Words and symbols of expressions: precedence of operators, units of time, and words that cannot be names."""
+"""Lists words and symbols of expressions: operators with their precedence, units of time, and words that cannot be
+names."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Defines every statement as a frozen dataclass, in one module per family of statements. Class names follow the SQL
 words.
 
-Imports: ``errors``, ``lexing``. Begin with ``common``, then ``source``.
+Imports: ``errors``, ``lexing``. Begin with ``common`` and ``source``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The parts of statements: names, options, columns, formats. All are frozen; equality ignores spans."""
+"""Defines the parts of statements: names, options, columns, formats. All of these objects are frozen, and equality
+ignores their spans."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ class Name:
 
     @property
     def key(self) -> str:
-        """The object's name in the catalog: without schema for ``public``, otherwise ``schema.name``."""
+        """The object's name in the catalog. The name has no schema for ``public``; otherwise, it is ``schema.name``."""
         return ".".join(self.parts[1:] if len(self.parts) == 2 and self.parts[0] == PUBLIC else self.parts)
 
     @staticmethod
@@ -93,7 +94,7 @@ class Query:
     """A query's text as written, without surrounding white space. ``sql_reader`` has checked that the text is exactly
     one query.
 
-    Queries with equal ``words`` are equal, because layout, comments and the case of keywords are ignored.
+    Two queries with equal ``words`` are equal, because layout, comments and the case of keywords do not matter.
     """
 
     text: str = field(compare=False)
@@ -224,7 +225,7 @@ class ColumnDefinition:
     ``field`` is the name in ``FROM field``: the record field from which a table's column is read, if its name differs
     from the column's name.
 
-    ``other_constraints`` are canonical text: UNIQUE, CHECK, REFERENCES, COLLATE and named constraints. These
+    ``other_constraints`` contains UNIQUE, CHECK, REFERENCES, COLLATE and named constraints as canonical text. These
     constraints are parsed but not enforced.
     """
 

@@ -20,7 +20,7 @@ _SIMPLE = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """One argument: its value, and its position in the text."""
+    """One argument, with its value and its position in the text."""
 
     value: str
     start: int
@@ -28,7 +28,7 @@ class Argument:
 
 
 class ArgumentError(Exception):
-    """An error in an argument, and the range of the text at which it points."""
+    """An error in an argument, with the range of the text to which the error points."""
 
     def __init__(self, error: SqlError, start: int, end: int) -> None:
         super().__init__(error.message)

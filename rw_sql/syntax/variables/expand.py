@@ -1,12 +1,12 @@
-"""Variables and backslash commands of a script, as in psql.
+"""Expands the variables and the backslash commands of a script, as in psql.
 
 ``:v`` stands for a variable's value, ``:'v'`` for the value as a string, ``:"v"`` for the value as a name, and
-``:{?v}`` for TRUE if the variable is set. ``\\set``, ``\\unset``, ``\\i``, ``\\ir``, ``\\echo``, ``\\if``,
-``\\elif``, ``\\else`` and ``\\endif`` must each be on a separate line. Inside strings, quoted names, comments and
-dollar quotes nothing is replaced.
+``:{?v}`` for TRUE if the variable is set. ``\\set``, ``\\unset``, ``\\i``, ``\\ir``, ``\\echo``, ``\\if``, ``\\elif``,
+``\\else`` and ``\\endif`` must each be on a separate line. Inside strings, quoted names, comments and dollar quotes,
+nothing is replaced.
 
 If the caller requests it, references to an environment's variables (``${v}``) are replaced everywhere except in
-comments. Comments that begin with ``rw:`` are instructions, such as ``-- rw: renamed from ${env}_orders``; in such
+comments. Comments that begin with ``rw:`` are instructions, such as ``-- rw: renamed from ${env}_orders``; In such
 comments, ``${v}`` is replaced too.
 """
 
@@ -73,11 +73,11 @@ def expand(
 ) -> Expanded:
     """Replaces the variables and executes the backslash commands of a script.
 
-    ``variables`` are the variables that are set in advance. This mapping is not modified. ``file`` is the file of the
-    text: paths of ``\\ir`` are relative to this file. ``braced`` are the values of ``${name}``. Without these values,
-    ``${name}`` is left unchanged. Raises SqlError, located in the file with the error. If the function ``on_error`` is
-    given, it receives the errors instead, and the faulty text is left unchanged (:attr:`Expanded.faults` has the
-    positions).
+    ``variables`` are the variables that are set in advance. This mapping is not modified. ``file`` is the file that
+    contains the text. Paths of ``\\ir`` are relative to this file. ``braced`` are the values of ``${name}``. Without
+    these values, ``${name}`` is left unchanged. Raises SqlError, located in the file with the error. If the function
+    ``on_error`` is given, it receives the errors instead, and the faulty text is left unchanged
+    (:attr:`Expanded.faults` has the positions).
     """
     expander = _Expander(_Scope(variables or {}), read_file, on_error, braced)
     expander.file(Origin(file=file, text=text), ())
@@ -166,7 +166,7 @@ class _Expander:
         )
 
     def file(self, origin: Origin, within: tuple[str, ...]) -> bool:
-        """Expands one file and the files that it includes; returns True if the last statement lacks a ``;``."""
+        """Expands one file and the files that it includes. Returns True if the last statement lacks a ``;``."""
         text = origin.text
         self._append("", origin, 0, 0, is_copied=True)
         branches: list[_Branch] = []

@@ -1,4 +1,5 @@
-"""The syntax of variables and the conversion of their values: ``:v``, ``:'v'``, ``:"v"``, ``:{?v}`` and ``${v}``."""
+"""Reads references to variables (``:v``, ``:'v'``, ``:"v"``, ``:{?v}`` and ``${v}``), and converts the values of the
+variables."""
 
 from __future__ import annotations
 

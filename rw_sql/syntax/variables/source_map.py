@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Origin:
-    """A file as it was read; ``file`` is None for text that is not from a file."""
+    """A file with its content. ``file`` is None for text that is not from a file."""
 
     file: str | None
     text: str
@@ -64,8 +64,8 @@ class Fault:
 class Expanded:
     """A script without variables and backslash commands.
 
-    ``settings`` are the variables that the script has set (None: unset). ``faults`` are the errors of the expansion, if
-    the caller collects these errors.
+    ``settings`` are the variables that the script has set. The value None means that the script has unset the variable.
+    ``faults`` are the errors of the expansion, if the caller collects these errors.
     """
 
     text: str
@@ -75,7 +75,7 @@ class Expanded:
     faults: tuple[Fault, ...] = ()
 
     def variables_after(self, before: Mapping[str, str]) -> dict[str, str]:
-        """The variables after the script, given the variables before it.
+        """Returns the variables after the script. The argument contains the variables before the script.
 
         The next file begins with these variables.
         """
@@ -83,8 +83,8 @@ class Expanded:
         return {name: value for name, value in merged.items() if value is not None}
 
     def source(self, start: int, end: int) -> tuple[Origin, Span]:
-        """The origin of the range ``[start, end)`` of the expanded text: the file that contains the start of the range,
-        and the position in this file."""
+        """Returns the origin of the range ``[start, end)`` of the expanded text, which is the file that contains the
+        start of the range, and the position in this file."""
         first = self._piece(start)
         begin = min(first.start + start - first.at, len(first.origin.text)) if first.is_copied else first.start
         last = self._piece(max(start, end - 1))

@@ -31,7 +31,7 @@ class Pooled(Protocol):
         ...
 
     def close(self) -> None:
-        """Closes the connection. Raises nothing."""
+        """Closes the connection. Raises no error."""
         ...
 
 
@@ -49,7 +49,7 @@ class _Idle(Generic[A, C]):
 
 
 class ConnectionPool(Generic[A, C]):
-    """A pool of clients for any number of addresses. A client serves one thread at a time; concurrent threads get
+    """A pool of clients for any number of addresses. A client serves one thread at a time, so concurrent threads get
     different clients.
 
     ``failed`` is the class of the errors that a failed connection or request raises. ``answered`` are the classes of
@@ -67,9 +67,9 @@ class ConnectionPool(Generic[A, C]):
         self._pid = os.getpid()
 
     def use(self, address: A, ask: Callable[[C], T]) -> T:
-        """Calls ``ask`` with a client. If ``ask`` raises nothing, or an error of ``answered``, the client is put back
-        into the pool. If ``ask`` fails with a pooled client because the connection failed, ``ask`` is called again with
-        a new client.
+        """Calls ``ask`` with a client. If ``ask`` raises no error, or raises an error of ``answered``, the client is
+        put back into the pool. If ``ask`` fails with a pooled client because the connection failed, ``ask`` is called
+        again with a new client.
         """
         idle = self._take(address)
         if idle is None:
@@ -89,7 +89,7 @@ class ConnectionPool(Generic[A, C]):
         return found
 
     def use_new(self, address: A, ask: Callable[[C], T]) -> T:
-        """Like :meth:`use`, but always with a new client."""
+        """Does the same as :meth:`use`, but always uses a new client."""
         made = _Idle(address, self._make(address), time.monotonic())
         try:
             found = ask(made.client)
@@ -103,7 +103,7 @@ class ConnectionPool(Generic[A, C]):
         return found
 
     def renew(self, concerns: Callable[[A], bool]) -> None:
-        """Closes the idle clients of the addresses that ``concerns`` accepts."""
+        """Closes the idle clients of all addresses for which ``concerns`` returns True."""
         with self._lock:
             old = [idle for idle in self._idle if concerns(idle.address)]
             self._idle = [idle for idle in self._idle if idle not in old]

@@ -1,7 +1,7 @@
-"""Lets another thread end a connector's wait for an upstream, such as the wait for a lock in a database.
+"""Enables another thread to end a connector's wait for an upstream, such as the wait for a lock in a database.
 
 The caller of a connector opens :func:`interruptible`, which yields a function, and passes this function to other
-threads. The connector declares with :func:`ended_by` how its waits can be ended.
+threads. The connector uses :func:`ended_by` to declare how its waits can be ended.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ _CURRENT: ContextVar[_Waits | None] = ContextVar("waits", default=None)
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], None]]:
-    """Yields a function with which other threads end the waits of this thread within the block.
+    """A context manager that yields a function. Other threads call this function to end the waits of this thread inside
+    the ``with`` block.
 
-    The function affects only waits that are in progress, so a caller calls the function repeatedly until the thread has
-    ended its work. Outside a wait, the function does nothing.
+    The function affects only a wait that is in progress, so other threads call the function repeatedly until the thread
+    has ended its work. Outside a wait, the function does nothing.
     """
     waits = _Waits()
     token = _CURRENT.set(waits)
@@ -57,10 +58,10 @@ def interruptible() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def ended_by(end: Callable[[], None]) -> Iterator[None]:
-    """Within the block, ``end`` is called if another thread interrupts this thread. Outside of a block of
-    :func:`interruptible`, no thread can interrupt this thread.
+    """A context manager. If another thread interrupts this thread inside the ``with`` block, ``end`` is called. Outside
+    of a block of :func:`interruptible`, no thread can interrupt this thread.
 
-    ``end`` makes the wait raise an error. ``end`` runs in another thread and must raise nothing. ``end`` may be called
+    ``end`` makes the wait raise an error. ``end`` runs in another thread and must raise no error. ``end`` may be called
     several times, and also shortly after the end of the block.
     """
     waits = _CURRENT.get()

@@ -1,4 +1,5 @@
-"""Tables of the ranges that this process has read. Each table is kept until the batch of its range uses the table."""
+"""Keeps tables of the ranges that this process has read. A table is kept until the batch with the table's range uses
+the table."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _MOST_RANGES = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fetched:
-    """A range that was read. ``table`` is None after the records were dropped."""
+    """A range that was read. ``table`` is None after the range's records were dropped."""
 
     count: int
     incarnation: str | None
@@ -28,9 +29,9 @@ class _Fetched:
 
 class FetchedRanges:
     """Tables with the columns of ``schema``, and the numbers of their records. If all tables together exceed
-    ``most_bytes``, the oldest tables are dropped, but not the numbers of their records. Thread-safe.
+    ``most_bytes``, the oldest tables are dropped, but the numbers of their records are kept. Thread-safe.
 
-    Several sources may share the ranges of a split ``of``. The value ``of`` must therefore contain everything that
+    Several sources may share the ranges of a split. The key ``of`` of a split must therefore contain everything that
     determines the records of a range.
     """
 
@@ -72,15 +73,15 @@ class FetchedRanges:
         return pa.concat_tables([each.table for each in found]) if found else self._schema.empty_table()
 
     def count(self, of: Hashable, start: int, end: int) -> int | None:
-        """The number of records of a range, if the range consists of ranges that were put, even if their records were
-        dropped; None otherwise."""
+        """Returns the number of records of a range, if the range consists of ranges that :meth:`put` has stored;
+        otherwise None. The result is known even if the records were dropped."""
         with self._lock:
             found = self._path(of, start, end, lambda each: True)
         return None if found is None else sum(each.count for each in found)
 
     def _path(self, of: Hashable, start: int, end: int, is_usable: Callable[[_Fetched], bool]) -> list[_Fetched] | None:
-        """Usable ranges that together are ``[start, end)``; None if there are no such ranges. Ranges may overlap,
-        because sources of one split read different numbers of records at once."""
+        """Returns usable ranges that together form ``[start, end)``; None if there are no such ranges. Ranges may
+        overlap, because several sources of one split may read different numbers of records at once."""
         path: list[tuple[int, _Fetched]] = []
         tried: set[int] = set()
         at = start

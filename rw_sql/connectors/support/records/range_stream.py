@@ -1,5 +1,5 @@
-"""A Spark stream without rows. The stream only starts batches, and this process decides which ranges of splits a batch
-reads.
+"""Provides a Spark stream without rows. The stream only starts batches, and this process decides which ranges of splits
+a batch reads.
 
 The stream's offset is one number per batch. A streaming source in Python would make Spark start four Python processes
 per source, one after the other, to compute ranges that this process already knows.
@@ -27,8 +27,8 @@ split."""
 
 
 class LostRecordsError(OSError):
-    """Records of a split at or after the source's position may have been removed. ``split`` is the split. If
-    ``is_certain`` is false, an upstream that responds slowly may have caused the error."""
+    """Raised if records of a split at or after the source's position may have been removed. If ``is_certain`` is false,
+    the reason may also be an upstream that responds slowly."""
 
     def __init__(self, message: str, split: str, *, is_certain: bool) -> None:
         super().__init__(message)
@@ -53,8 +53,8 @@ class Stretches(Protocol):
 
 
 def take(left: list[Part], most_offsets: int, most_splits: int = MOST_SPLITS) -> dict[str, tuple[int, int]]:
-    """Removes the ranges of the next batch from the front of ``left``, and returns them. Takes at least one range, if
-    there is any."""
+    """Removes the ranges of the next batch from the front of ``left``, and returns these ranges. Takes at least one
+    range, unless ``left`` is empty."""
     taken: dict[str, tuple[int, int]] = {}
     room = most_offsets
     at = 0
@@ -101,7 +101,7 @@ class RangeFeed:
 
     At most one entry is queued behind the running batch. If ``poll_seconds`` is set, and all known ranges were read, a
     thread polls the upstream for new ranges at this interval. The thread ends at :meth:`close`. The ranges of an entry
-    are kept only in memory, which suffices because each run of a reader begins at explicit positions with a new
+    are kept only in memory. This suffices, because each run of a reader begins at explicit positions with a new
     checkpoint.
     """
 

@@ -1,4 +1,4 @@
-"""The columns of the records that a connector reads (``Connector.read_stream``), for Arrow and for Spark."""
+"""Defines the columns of the records that a connector reads (``Connector.read_stream``), for Arrow and for Spark."""
 
 from __future__ import annotations
 

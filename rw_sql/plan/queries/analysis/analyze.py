@@ -1,4 +1,4 @@
-"""The analysis of one query."""
+"""Analyzes one query."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ def analyze(
 ) -> Analysis:
     """Finds a query's output columns and errors, as far as they are certain without Spark.
 
-    ``inputs`` maps the names of the relations that the query may read to their columns (None: the relation exists, but
-    its columns are not known). Names are compared without case. ``is_relation`` returns whether Spark has a relation
-    with a name that is not in ``inputs``; names may be qualified as in the query. Without ``is_relation``, such a name
-    is a finding if it has no schema or the schema ``public``. ``is_function`` returns whether a function with a folded
-    name exists that is not built into Spark. If ``is_stored`` is True, the columns become a table's columns, so each
-    column needs a unique name. If ``has_strict_quotes`` is True, a string literal in double quotes is a finding under
-    two conditions: the text of the literal is the name of a column, and only a column makes sense at the place of the
-    literal. With ``dialect`` ``"risingwave"``, functions are left unchecked.
+    ``inputs`` maps the names of the relations that the query may read to their columns. The columns are None if the
+    relation exists but its columns are not known. Names are not case-sensitive. ``is_relation`` is a function that
+    returns whether Spark has a relation with a name that is not in ``inputs``. The name may be qualified as in the
+    query. If ``is_relation`` is not given, such a name is a finding if it has no schema or the schema ``public``.
+    ``is_function`` is a function that returns whether a function with a folded name exists that is not built into
+    Spark. If ``is_stored`` is True, the columns become a table's columns, so each column needs a unique name. If
+    ``has_strict_quotes`` is True, a string literal in double quotes is a finding under two conditions: the text of the
+    literal is the name of a column, and only a column makes sense at the place of the literal. If ``dialect`` is
+    ``"risingwave"``, functions are not checked.
 
-    A query that sqlglot cannot parse has no columns and is not complete; its findings are only operators and types that
-    Spark does not have.
+    If sqlglot cannot parse a query, the result has no columns and is not complete. In this case, the findings are only
+    about operators and types that Spark does not have.
     """
     report = Report()
     text = Text(query, dialect)

@@ -41,7 +41,7 @@ class ExpressionChecker(NameChecker):
         """Checks a query; returns its columns."""
 
     def expression(self, node: exp.Expr, scope: Scope, place: str) -> exp.DataType | None:
-        """Checks an expression; returns its type if it is certain."""
+        """Checks an expression. Returns the expression's type if the type is certain."""
         match node:
             case exp.Column():
                 if isinstance(node.this, exp.Star):
@@ -261,7 +261,8 @@ class ExpressionChecker(NameChecker):
     def _lambda(
         self, node: exp.Lambda, kinds: Sequence[exp.DataType | None], scope: Scope, place: str
     ) -> exp.DataType | None:
-        """Checks a lambda; returns the type of its result. ``kinds`` are the types of its first parameters."""
+        """Checks a lambda. Returns the type of the lambda's result. ``kinds`` are the types of the lambda's first
+        parameters."""
         given = [*kinds, *[None] * len(node.expressions)]
         names = [parameter.name.lower() for parameter in node.expressions]
         scope.parameters += zip(names, given, strict=False)
@@ -270,8 +271,8 @@ class ExpressionChecker(NameChecker):
         return kind
 
     def _is_of_outer(self, node: exp.Expr) -> bool:
-        """True if the columns in an aggregate belong to an outer query, so that the aggregate belongs to that query
-        too."""
+        """True if the columns in an aggregate are columns of an outer query, so that the aggregate is an aggregate of
+        that query too."""
         columns = [self.resolved.get(id(column)) for column in node.find_all(exp.Column)]
         return bool(columns) and all(column is not None and column.is_outer for column in columns)
 

@@ -1,4 +1,4 @@
-"""The result of an analysis: findings and columns."""
+"""Defines the result of an analysis, which consists of findings and columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its name, and its type in Spark's DDL form (None: unknown).
+    """A column, with its name and its type in Spark's DDL form (None if unknown).
 
     An output column without a name, such as ``a + 1``, has the name ``""``.
     """
@@ -22,7 +22,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """An error in a query: its range in the text (``length`` characters from ``offset``), one sentence, and a hint."""
+    """An error in a query. The fields are the range of the error in the text (``length`` characters from ``offset``), a
+    message of one sentence, and a hint."""
 
     offset: int
     length: int
@@ -33,10 +34,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """The findings of a query, in the order of its text, and its output columns (None: not known).
+    """The findings of a query in the order of the query's text, and the output columns (None if not known).
 
-    ``is_complete`` is False if a whole part of the query was left unchecked: an unrecognized construct, or a relation
-    with unknown columns.
+    ``is_complete`` is False if a part of the query was not checked, because it is an unrecognized construct or a
+    relation with unknown columns.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -45,7 +46,7 @@ class Analysis:
 
 
 def counted(number: int, thing: str) -> str:
-    """A number with its noun: ``1 column``, ``2 columns``."""
+    """Returns a number with its noun, such as ``1 column`` or ``2 columns``."""
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
@@ -64,5 +65,5 @@ class Report:
         )
 
     def leave(self) -> None:
-        """Records that a part of the query is left unchecked."""
+        """Records that a part of the query is not checked."""
         self.is_complete = False

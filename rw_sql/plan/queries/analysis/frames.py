@@ -1,5 +1,5 @@
-"""The columns that the FROM clause of a select provides, and the lookup of these columns by the names in the select's
-expressions."""
+"""Determines the columns that the FROM clause of a select provides, and finds these columns by the names in the
+select's expressions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attribute:
-    """A column that expressions can name. Attributes with the same ``origin`` are the same column under two names.
+    """A column that expressions can name. If two attributes have the same ``origin``, they are the same column under
+    two names.
 
-    ``qualifier`` is the folded name of the column's relation. ``is_hidden`` marks the second of two columns that USING
-    merges; a query can use this column only with its qualifier.
+    ``qualifier`` is the folded name of the column's relation. ``is_hidden`` is True for the second of two columns that
+    USING merges. A query can use this column only with its qualifier.
     """
 
     name: str
@@ -33,8 +34,8 @@ class Attribute:
 
 
 class Unknown:
-    """The origin of a column that a query names, but that no relation has. The name of this column is an error of its
-    own, and no hint suggests it."""
+    """The origin of a column that a query names but that no relation has. The name of this column causes a separate
+    error, and no hint suggests this name."""
 
 
 def is_unknown(attribute: Attribute) -> bool:
@@ -52,7 +53,8 @@ def known_names(attributes: Iterable[Attribute]) -> list[str]:
 class Output:
     """The columns of a query or relation.
 
-    ``is_open`` is True if there may be further, unknown columns, even between the known columns.
+    ``is_open`` is True if there may be further columns that are unknown. These columns may also be between the known
+    columns.
 
     A column without a name has the name ``""``. ``is_missing`` is True if no such relation exists.
     """
@@ -62,8 +64,8 @@ class Output:
     is_missing: bool = False
 
     def read_as(self, qualifier: str) -> Output:
-        """The columns as an outer query sees them. Each column gets a new origin. Two new origins are equal if the two
-        old origins were equal."""
+        """Returns the columns for use in an outer query. Each column gets a new origin. Two new origins are equal if
+        the two old origins were equal."""
         origins: dict[int, object] = {}
         return Output(
             [
@@ -134,10 +136,10 @@ class Frame:
         return _distinct(attribute for attribute in self.named(name) if not attribute.is_hidden)
 
     def find(self, parts: Sequence[str]) -> tuple[list[Attribute], int] | str | None:
-        """The attributes to which the folded name ``a.b.c`` may refer, and the number of its parts that name the column
-        (the other parts name fields).
+        """Returns the attributes to which the folded name ``a.b.c`` may refer, and the number of the name's parts that
+        name the column. (The other parts name fields.)
 
-        Returns OPEN if the name may refer to an unknown column. Returns None if the name refers to nothing.
+        Returns OPEN if the name may refer to an unknown column. Returns None if the name does not refer to any column.
         """
         if len(parts) > 1:
             for used in (2, 3):

@@ -123,8 +123,9 @@ class Groups:
         )
 
     def _form(self, node: object) -> int:
-        """A number that is equal for expressions with the same meaning. The form of an expression contains the numbers
-        of its parts, so that its length does not depend on the lengths of the parts."""
+        """Returns a number that is equal for expressions with the same meaning. The number is assigned to the form of
+        the expression. This form contains the numbers of the expression's parts, so that the length of the form does
+        not depend on the lengths of the parts."""
         number = self._of_nodes.get(id(node)) if isinstance(node, exp.Expr) else None
         if number is None:
             number = self._number(self._shape(node))

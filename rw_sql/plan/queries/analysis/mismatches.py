@@ -1,5 +1,5 @@
-"""Finds values of a type that a clause, an operator, a cast or a function does not accept. Values whose type is not
-certain are not checked.
+"""Finds values whose type a clause, an operator, a cast or a function does not accept. Values whose type is not certain
+are not checked.
 
 A value is reported only if Spark's analyzer refuses it both with and without ANSI mode.
 """
@@ -59,10 +59,10 @@ _UNIT_IN_INTERVAL = re.compile(r"[a-z]+", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The text of an expression for use in messages; ``…`` if the text is long.
+    """The text of an expression for use in messages. If the text is long, the result is ``…``.
 
-    The text is made only when a message needs the text. If the text of every operand of a long chain of operators were
-    made, the time would be quadratic in the length of the chain.
+    The text is made only when a message needs it. Making the text of every operand of a long chain of operators would
+    take a time that is quadratic in the length of the chain.
     """
 
     node: exp.Expr
@@ -73,7 +73,7 @@ class Written:
 
 
 def condition(kind: exp.DataType | None, written: Written, place: str) -> tuple[str, str] | None:
-    """The message and the hint for a value that is not a condition; ``place`` is the clause.
+    """Returns the message and the hint for a value that is not a condition. ``place`` is the clause.
 
     In HAVING, Spark casts the value to BOOLEAN, so a value in HAVING is reported only if the cast is impossible.
     """
@@ -111,7 +111,8 @@ def operation(
 
 
 def cast(given: exp.DataType | None, wanted: exp.DataType, written: Written) -> tuple[str, str] | None:
-    """The message and the hint for a cast between a type with parts (array, map, struct) and a type without parts."""
+    """Returns the message and the hint for a cast between a type with parts (array, map, struct) and a type without
+    parts."""
     if given is None or given == wanted or types.is_text(wanted):
         return None
     if types.has_parts(given) and types.is_scalar(wanted):
@@ -127,7 +128,7 @@ def cast(given: exp.DataType | None, wanted: exp.DataType, written: Written) -> 
 
 
 def first_argument(name: str, kind: exp.DataType | None, written: Written) -> tuple[str, str] | None:
-    """The message and the hint if a function does not accept the type of its first argument."""
+    """Returns the message and the hint if a function does not accept the type of its first argument."""
     wanted = _FIRST_ARGUMENT.get(name)
     if wanted is None or kind is None:
         return None
@@ -148,8 +149,8 @@ def first_argument(name: str, kind: exp.DataType | None, written: Written) -> tu
 
 
 def interval(text: str) -> tuple[str, str] | None:
-    """The message and the hint if Spark cannot read the length of a time window. Units may be in the singular or the
-    plural."""
+    """Returns the message and the hint if Spark cannot read the length of a time window. Units may be in the singular
+    or the plural."""
     given = [unit.lower() for unit in _UNIT_IN_INTERVAL.findall(text) if unit.lower() != "interval"]
     unknown = [unit for unit in given if unit.removesuffix("s") not in _UNITS]
     if _INTERVAL.fullmatch(text) and not unknown:
@@ -166,7 +167,7 @@ def _described(kind: exp.DataType | None, written: Written) -> str:
 
 
 def _shown(kind: exp.DataType | None) -> str:
-    """Returns the name of a type; if the name is long, returns the name without the parts of the type."""
+    """Returns the name of a type. If the name is long, the parts of the type are omitted."""
     ddl = (types.ddl_of(kind) or "").replace("`", "")
     return ddl if len(ddl) <= _WIDEST or kind is None else f"{kind.this.value}<…>"
 

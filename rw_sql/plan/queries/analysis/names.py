@@ -25,10 +25,10 @@ _LISTED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """The names that a query may use: relations by folded name, with their columns (None: unknown), further relations,
-    and functions that are not Spark's.
+    """The names that a query may use: relations by folded name with their columns (None if unknown), further relations,
+    and functions that are not Spark functions.
 
-    ``has_functions`` is False if the query's functions are not Spark's and are therefore not checked.
+    ``has_functions`` is False if the query's functions are not functions of Spark and are therefore not checked.
     """
 
     relations: Mapping[str, Sequence[Column] | None]
@@ -39,10 +39,11 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """The meaning of a column's name: an attribute, and the fields selected from its value.
+    """The meaning of a column's name, which is an attribute and the fields that are selected from the attribute's
+    value.
 
-    ``is_outer`` is True if the attribute belongs to an outer query. ``is_output`` is True if the attribute belongs to
-    the select's own output.
+    ``is_outer`` is True if the attribute is an attribute of an outer query. ``is_output`` is True if the attribute is
+    in the select's own output.
     """
 
     attribute: Attribute
@@ -52,8 +53,7 @@ class Resolved:
 
 
 class NameChecker:
-    """Checks names. Records the meaning of each column; the key of this meaning is the identity of the column's
-    node."""
+    """Checks names. Records the meaning of each column, by the identity of the column's node."""
 
     def __init__(self, text: Text, known: Known, report: Report) -> None:
         self.text = text
@@ -67,7 +67,7 @@ class NameChecker:
         """The string literals whose text is the name of a column in their scope."""
 
     def column(self, node: exp.Column, scope: Scope) -> exp.DataType | None:
-        """Resolves a column; returns the type of its value, if known."""
+        """Resolves a column. Returns the type of the column's value, if this type is known."""
         parts = [part for part in node.parts if isinstance(part, exp.Identifier)]
         names = [part.name.lower() for part in parts]
         if len(parts) < len(node.parts) or "_metadata" in names:
@@ -104,7 +104,7 @@ class NameChecker:
             self.texts.append(node)
 
     def fields(self, kind: exp.DataType | None, parts: Sequence[exp.Identifier]) -> exp.DataType | None:
-        """Determines the type of ``value.a.b``; reports a field that a struct does not have."""
+        """Determines the type of ``value.a.b``. Reports a field that a struct does not have."""
         for part in parts:
             if kind is None:
                 return None

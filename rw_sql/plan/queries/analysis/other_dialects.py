@@ -1,4 +1,4 @@
-"""Refuses constructs of other dialects that sqlglot reads in Spark's dialect too, and that Spark's parser refuses."""
+"""Refuses constructs of other dialects that sqlglot accepts in Spark's dialect but that Spark's parser refuses."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _is_bound(side: exp.Expr | None) -> bool:
 
 
 def _operators(text: Text) -> Iterator[tuple[int, int, str, str]]:
-    """Operators that Spark does not have, with their positions."""
+    """Returns the operators that Spark does not have, with their positions."""
     before: Token | None = None
     is_operand = False
     for token, following in pairwise(text.tokens):
@@ -142,7 +142,7 @@ def _operators(text: Text) -> Iterator[tuple[int, int, str, str]]:
 
 
 def _types(text: Text) -> Iterator[tuple[int, int, str, str | None]]:
-    """Types after ``::`` and in CAST that Spark does not have, with their positions."""
+    """Returns the types after ``::`` and in CAST that Spark does not have, with their positions."""
     tokens = text.tokens
     for at in _type_places(tokens):
         first = tokens[at]

@@ -1,6 +1,7 @@
 """Finds texts in double quotes that were meant as columns.
 
-In RisingWave and PostgreSQL, ``"check"`` is a column; in Spark's SQL, it is the text ``'check'``, which Spark accepts.
+In RisingWave and PostgreSQL, ``"check"`` is a column. In Spark's SQL, ``"check"`` is the text ``'check'``, which Spark
+accepts.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def refuse_quoted_columns(query: exp.Expr, texts: Iterable[exp.Literal], text: T
 
 def _is_for_column(node: exp.Expr, named: set[str]) -> bool:
     """True if a constant makes no sense at the place of ``node``. ``named`` are the columns that the query names
-    elsewhere: an item of SELECT may be a label for such a column, as in ``SELECT "price" AS what, price AS value``."""
+    elsewhere. An item of SELECT may be a label for such a column, as in ``SELECT "price" AS what, price AS value``."""
     name, parent = node.name.lower(), node.parent
     while isinstance(parent, _AROUND):
         node, parent = parent, parent.parent

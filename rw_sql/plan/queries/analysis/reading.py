@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class Text:
-    """A query's text with its tree (None if sqlglot cannot parse it) and the positions of the tree's parts."""
+    """A query's text, with the query's tree and the positions of the tree's parts. The tree is None if sqlglot cannot
+    parse the text."""
 
     def __init__(self, query: str, dialect: str) -> None:
         self.query = query
@@ -34,7 +35,7 @@ class Text:
             self.tree = trees[0]
 
     def place(self, node: exp.Expr | None) -> tuple[int, int] | None:
-        """The position of a name, a star, a number or a call's name: ``[start, end)``."""
+        """The position ``[start, end)`` of a name, a star, a number or a call's name."""
         if node is None or node._meta is None:
             return None
         start, end = node._meta.get("start"), node._meta.get("end")

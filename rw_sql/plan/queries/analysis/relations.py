@@ -28,7 +28,7 @@ _NARROW = ("SEMI", "ANTI")
 
 
 def _where_else(name: str, others: Sequence[str]) -> str | None:
-    """The hint for an unknown relation if other schemas have a relation of that name."""
+    """The hint for an unknown relation, if other schemas have a relation with the same name."""
     if not others:
         return None
     written = [other if "." in other else f"{PUBLIC}.{other}" for other in others]
@@ -115,7 +115,7 @@ class RelationChecker(ExpressionChecker):
         frame.add(found, qualifier)
 
     def _pivoted(self, node: exp.Expr, found: Output, frame: Frame) -> Output:
-        """The result of PIVOT or UNPIVOT on a relation: unknown columns."""
+        """The result of PIVOT or UNPIVOT on a relation. The columns of the result are unknown."""
         self.report.leave()
         inner = Frame()
         inner.add(found, (node.alias or node.name).lower())
@@ -192,7 +192,7 @@ class RelationChecker(ExpressionChecker):
         self._add(frame, output, node, name)
 
     def _is_table_function(self, call: exp.Anonymous) -> bool:
-        """True if Spark has this table function; reports a function that Spark does not have."""
+        """True if Spark has this table function. Reports a function that Spark does not have."""
         name = call.name.lower()
         known = builtins().get(name)
         if name in _UNCHECKED_FUNCTIONS or self._is_of_user(name):
@@ -205,8 +205,8 @@ class RelationChecker(ExpressionChecker):
         return False
 
     def _time_window(self, frame: Frame, node: exp.Expr, call: exp.Anonymous, outer: Scope | None) -> None:
-        """Reads ``TUMBLE(relation, column, …)`` or ``HOP``: adds the relation's columns, and the start and end of the
-        window."""
+        """Reads ``TUMBLE(relation, column, …)`` or ``HOP``. Adds the relation's columns, and the columns for the start
+        and the end of the window."""
         relation, *others = call.expressions
         table = (
             exp.Table(this=relation.this, db=relation.args.get("table")) if isinstance(relation, exp.Column) else None
@@ -259,15 +259,15 @@ class RelationChecker(ExpressionChecker):
         self._add(frame, Output([Attribute(c, "", kind, object()) for c, kind in columns or ()], columns is None), node)
 
     def _generated(self, call: exp.Expr, scope: Scope) -> list[tuple[str, exp.DataType | None]] | None:
-        """Checks the call of a generator function; returns the columns that it generates, or None if they are
-        unknown."""
+        """Checks the call of a generator function. Returns the columns that the function generates; None if these
+        columns are unknown."""
         self.expression(call, scope, FROM)
         if not isinstance(call, exp.Anonymous) or not call.expressions:
             return None
         return self.generated(call, scope)
 
     def generated(self, call: exp.Anonymous, scope: Scope) -> list[tuple[str, exp.DataType | None]] | None:
-        """The columns of a generator call that has been checked already."""
+        """The columns of a generator call that has already been checked."""
         name = call.name.lower().removesuffix("_outer")
         if name == "json_tuple":
             return [(f"c{i}", types.STRING) for i in range(len(call.expressions) - 1)]
@@ -318,7 +318,7 @@ class RelationChecker(ExpressionChecker):
         """Merges the columns of the two sides of a join that have the same names (USING or NATURAL).
 
         Each merged column appears once, before all other columns. A query can use the merged columns of the right side
-        only with their relation as qualifier.
+        only if their relation qualifies their names.
         """
         if is_natural:
             if frame.is_open or right.is_open:

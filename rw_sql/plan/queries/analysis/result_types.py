@@ -84,7 +84,7 @@ def parameter_types(name: str, before: Sequence[exp.DataType | None]) -> tuple[e
 
 
 def _names(arguments: Sequence[exp.Expr]) -> list[str]:
-    """The field names that ``struct(…)`` takes from its arguments; ``""`` for an uncertain name."""
+    """The field names that ``struct(…)`` derives from its arguments; ``""`` for an uncertain name."""
     return [
         argument.alias
         if isinstance(argument, exp.Alias)

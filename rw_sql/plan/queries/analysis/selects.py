@@ -182,7 +182,7 @@ class QueryChecker(RelationChecker):
     def _keys(
         self, node: exp.Select, output: Output, items: Sequence[tuple[exp.Expr, Output]], scope: Scope
     ) -> list[exp.Expr] | None:
-        """Checks GROUP BY; returns the grouping expressions, or None if they are not known."""
+        """Checks GROUP BY. Returns the grouping expressions; None if these are not known."""
         group = node.args.get("group")
         if group is None:
             return []
@@ -345,13 +345,13 @@ class QueryChecker(RelationChecker):
 
 
 def _renamed(column: Attribute) -> object:
-    """Returns the origin of a column to which WITH gives a name. The column then has a known name, even if its own name
-    is unknown."""
+    """Returns the origin of a column to which WITH gives a name. Such a column has a known name, even if the column's
+    original name is unknown."""
     return object() if is_unknown(column) else column.origin
 
 
 def _name_of(node: exp.Expr) -> str:
-    """The name of a column without an alias; ``""`` if Spark generates it."""
+    """The name of a column without an alias; ``""`` if Spark generates the name."""
     if isinstance(node, exp.Column):
         return str(node.name)
     if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
@@ -362,7 +362,7 @@ def _name_of(node: exp.Expr) -> str:
 
 
 def _grouped(group: exp.Group) -> Iterator[exp.Expr]:
-    """The expressions of GROUP BY, including those in ROLLUP, CUBE and GROUPING SETS."""
+    """The expressions of GROUP BY, including the expressions in ROLLUP, CUBE and GROUPING SETS."""
     parts = list(group.expressions)
     for name in ("grouping_sets", "cube", "rollup"):
         parts += [part for part in group.args.get(name) or () if isinstance(part, exp.Expr)]

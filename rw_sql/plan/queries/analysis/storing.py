@@ -1,4 +1,4 @@
-"""Checks that a table can store the columns of a query: each needs a unique name."""
+"""Checks that a table can store the columns of a query. Each column needs a unique name."""
 
 from __future__ import annotations
 

@@ -46,8 +46,8 @@ _MOST_NAMED = 12
 
 
 def lower_show_checkpoint(statement: ShowCheckpoint, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW CHECKPOINT: shows the position of each split and, if the statement names the upstream, the upstream's
-    bounds."""
+    """Lowers SHOW CHECKPOINT, which shows the position of each split and, if the statement names the upstream, the
+    upstream's bounds."""
     context = look_around(statement, snapshot, inspector)
     checkpoint = context.checkpoint
     watermark = _moment(checkpoint.watermark_ms)
@@ -108,7 +108,8 @@ def _moment(milliseconds: int) -> datetime | None:
 def lower_inject_checkpoint_offsets(
     statement: InjectCheckpointOffsets, snapshot: Snapshot, inspector: Inspector
 ) -> Plan:
-    """INJECT CHECKPOINT OFFSETS: rewrites the last committed entry of the offset log. Operator state is kept."""
+    """Lowers INJECT CHECKPOINT OFFSETS, which rewrites the last committed entry of the offset log. The operator state
+    is kept."""
     watch_seconds = _watch_seconds(statement)
     written = read_written(statement, inspector)
     context = look_around(statement, snapshot, inspector, (*statement.splits, *(entry.split for entry in written)))
@@ -132,7 +133,8 @@ def lower_inject_checkpoint_offsets(
 
 
 def require_still(checkpoint: Checkpoint, running: str | None, span: Span | None) -> None:
-    """Raises SqlError if the checkpoint is rw_sql's own, is used in this process, or has a batch in progress."""
+    """Raises SqlError if the checkpoint is a checkpoint of rw_sql, is used in this process, or has a batch in
+    progress."""
     path = checkpoint.path
     if checkpoint.owner is not None:
         raise SqlError(
@@ -230,7 +232,7 @@ def checked(statement: InjectCheckpointOffsets, context: InjectContext, each: Ne
 
 
 def _clamped(wanted: tuple[NewPosition, ...], moved: tuple[NewPosition, ...]) -> tuple[str, ...]:
-    """A notice about positions that ALLOW CLAMP changed."""
+    """Returns a notice about positions that ALLOW CLAMP has changed."""
     said = [
         f"{old.target.id} from {old.position} to {new.position}"
         for old, new in zip(wanted, moved, strict=True)
@@ -242,7 +244,7 @@ def _clamped(wanted: tuple[NewPosition, ...], moved: tuple[NewPosition, ...]) ->
 def _dropped(
     statement: InjectCheckpointOffsets, context: InjectContext, moved: tuple[NewPosition, ...]
 ) -> tuple[Target, ...]:
-    """The splits that EXACTLY removes from the checkpoint's Kafka sources; empty without EXACTLY."""
+    """The splits that EXACTLY removes from the checkpoint's Kafka sources; empty if the statement has no EXACTLY."""
     if not statement.is_exactly:
         return ()
     sources = {each.target.source for each in moved if each.target.kind == KAFKA}
@@ -341,8 +343,8 @@ def _plan(
 
 
 def _unallowed(statement: InjectCheckpointOffsets, rows: tuple[SplitPreview, ...]) -> tuple[str, ...]:
-    """The words that ALLOW lacks. ALLOW needs a word for each predicted effect, and for each effect that cannot be
-    counted."""
+    """Returns the words that ALLOW lacks. ALLOW needs a word for each predicted effect, and for each effect that cannot
+    be counted."""
     gaps = duplicates = False
     for row in rows:
         if row.old is None or row.old == row.new:
@@ -396,7 +398,7 @@ def lower_undo_checkpoint(
 ) -> Plan:
     """Reverts the last rewrite of a checkpoint, if the job has not planned a batch since that rewrite.
 
-    ``of`` is the operation whose rewrite is to be undone. Raises SqlError if another operation made the last rewrite.
+    ``of`` is the operation whose rewrite will be undone. Raises SqlError if another operation made the last rewrite.
     """
     look = inspector.checkpoints.look(path)
     checkpoint = look.checkpoint

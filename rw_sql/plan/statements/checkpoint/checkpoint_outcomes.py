@@ -1,4 +1,4 @@
-"""The outcomes of operations that change the checkpoint of a foreign job."""
+"""Determines the outcomes of operations that change the checkpoint of a foreign job."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ such a change."""
 
 
 def changes_checkpoint(record: OperationRecord) -> bool:
-    """True if an operation changes a foreign checkpoint, and nothing in the catalog: an INJECT CHECKPOINT OFFSETS, or
-    the undo of one."""
+    """True if an operation changes a foreign checkpoint, and nothing in the catalog. Such an operation is an INJECT
+    CHECKPOINT OFFSETS or its undo."""
     return record.kind == INJECT_CHECKPOINT or (record.kind == UNDO and not changes_from_json(record.changes))
 
 
 def has_failed(record: OperationRecord) -> bool:
-    """True if an operation failed to change a foreign checkpoint. The checkpoint is unchanged."""
+    """True if an operation has failed to change a foreign checkpoint, so that the checkpoint is unchanged."""
     return changes_checkpoint(record) and (record.outcome or "").startswith("failed")
 
 
 def may_lack_effect(record: OperationRecord) -> bool:
-    """True if an operation may have left a foreign checkpoint unchanged, because it failed or its process was
-    killed."""
+    """True if an operation may have left a foreign checkpoint unchanged, because the operation failed or its process
+    was killed."""
     return has_failed(record) or (changes_checkpoint(record) and record.outcome == NOT_KNOWN)

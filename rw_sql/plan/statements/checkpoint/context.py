@@ -1,5 +1,5 @@
-"""Collects the facts that are needed to show or rewrite a checkpoint: its content, and the bounds of its sources'
-upstreams."""
+"""Collects the facts that are needed to show or rewrite a checkpoint: the content of the checkpoint, and the bounds of
+the upstreams of its sources."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ NO_TABLE = "no table"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One split that a statement names: its source, and the split's name in that source.
+    """One split that a statement names, with the split's source, and the split's name in that source.
 
-    ``id`` is the shortest name that a statement can use for this split, and for no other split: ``words:0``, or
-    ``1/words:0`` with the source. ``position`` is None for a new split.
+    ``id`` is the shortest name that a statement can use for this split and for no other split: ``words:0`` or, with the
+    source, ``1/words:0``. ``position`` is None for a new split.
     """
 
     id: str
@@ -139,7 +139,8 @@ class InjectContext:
         )
 
     def _by_number(self, targets: Iterable[Target], number: str) -> list[Target]:
-        """The split for a plain partition number, if the checkpoint reads a single topic and nothing else."""
+        """The split for a plain partition number, if the job of the checkpoint reads a single topic and nothing
+        else."""
         targets = list(targets)
         topics = {(target.source, target.local.rpartition(":")[0]) for target in targets}
         if len(topics) != 1 or targets[0].kind != KAFKA:
@@ -188,7 +189,7 @@ def look_around(
     inspector: Inspector,
     named: tuple[SplitId, ...] = (),
 ) -> InjectContext:
-    """Looks at the checkpoint, and at every upstream for which the statement has connection settings."""
+    """Examines the checkpoint, and every upstream for which the statement has connection settings."""
     try:
         found = inspector.checkpoints.look(statement.path)
     except SqlError as error:

@@ -61,7 +61,7 @@ _SPARK_NAMES = {DELTA: "reservoirVersion", FILE: "logOffset", KAFKA: "offset"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPosition:
-    """A split and its new position; ``span`` is the place of that position in the statement's text."""
+    """A split and its new position. ``span`` is the place of the new position in the statement's text."""
 
     target: Target
     position: int
@@ -78,9 +78,10 @@ class ResolvedTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """One entry of VALUES or of a file: a split, and its position as text (a number, or a state as JSON).
+    """One entry of VALUES or of a file. The entry consists of a split and the split's position as text (a number, or a
+    state as JSON).
 
-    If ``text`` is None, ``bound`` is the position: the start or the end of the split in the upstream.
+    If ``text`` is None, the position is ``bound``, which is the start or the end of the split in the upstream.
     """
 
     split: SplitId
@@ -191,8 +192,8 @@ def _written(
 
 
 def _number(context: InjectContext, target: Target, entry: Written) -> int:
-    """Reads a position: a plain number, or a state as JSON, either in rw_sql's form or in Spark's form for that kind of
-    source."""
+    """Reads a position. The position is a plain number or a state as JSON. The state has rw_sql's form, or Spark's form
+    for that kind of source."""
     text = (entry.text or "").strip()
     if text.lstrip("+-").isdecimal() or target.kind == KAFKA:
         try:

@@ -24,7 +24,7 @@ _COUNTING = frozenset({"aggregation", "session windows", "stream-stream join", "
 def previewed(
     inspector: Inspector, context: InjectContext, moved: tuple[NewPosition, ...], dropped: tuple[Target, ...]
 ) -> tuple[tuple[SplitPreview, ...], tuple[str, ...]]:
-    """The rows of the preview, one for each split of the checkpoint, and notices for the operator."""
+    """Returns the rows of the preview, one row for each split of the checkpoint, and notices for the operator."""
     sparse = context.upstream.sparse if context.upstream is not None else {}
     positions = {each.target: each.position for each in moved}
     rows: list[SplitPreview] = []
@@ -79,8 +79,8 @@ def _of_kafka(context: InjectContext, target: Target, new: int, sparse: Mapping[
 
 
 def _of_dropped(context: InjectContext, target: Target, sparse: Mapping[str, str]) -> Verdict:
-    """The verdict for a partition that the job no longer reads: its records after the job's position will never be
-    read."""
+    """Returns the verdict for a partition that the job no longer reads. The records of the partition after the job's
+    position will never be read."""
     bounds = context.bounds(target)
     if bounds is None or target.position is None:
         return Verdict(text="UNKNOWN (no longer in the checkpoint)")
@@ -91,7 +91,7 @@ def _of_dropped(context: InjectContext, target: Target, sparse: Mapping[str, str
 
 
 def _of_delta(inspector: Inspector, context: InjectContext, target: Target, new: int) -> tuple[Verdict, list[str]]:
-    """The verdict on moving a position in a Delta table, and notices.
+    """Returns the verdict on moving a position in a Delta table, and notices.
 
     The verdict counts rows if every added file has a row count in the table's log. Otherwise, the verdict counts
     versions.
@@ -131,7 +131,7 @@ def _of_numbers(context: InjectContext, target: Target, new: int) -> Verdict:
 
 
 def _unread(context: InjectContext, positions: Mapping[Target, int]) -> Iterable[str]:
-    """Messages about partitions that are neither in the checkpoint nor in the statement.
+    """Returns messages about partitions that are neither in the checkpoint nor in the statement.
 
     The job will discover such partitions and read them from their first record.
     """
@@ -143,8 +143,8 @@ def _unread(context: InjectContext, positions: Mapping[Target, int]) -> Iterable
 
 
 def _subscription(context: InjectContext, moved: tuple[NewPosition, ...], dropped: tuple[Target, ...]) -> Iterable[str]:
-    """Messages about the option ``subscribe`` of the job, which must be changed too if partitions are added or
-    removed."""
+    """Returns messages about the option ``subscribe`` of the job. If partitions are added or removed, this option must
+    be changed too."""
     changed = {each.target.source for each in moved if each.target.position is None} | {
         target.source for target in dropped
     }
@@ -156,7 +156,7 @@ def _subscription(context: InjectContext, moved: tuple[NewPosition, ...], droppe
 
 
 def state_notices(checkpoint: Checkpoint, rows: Iterable[SplitPreview]) -> tuple[str, ...]:
-    """Notices about the effect of repeated records on the state of the job's operators, which the job keeps."""
+    """Returns notices about the effect of repeated records on the operators of the job, which keep their state."""
     is_back = any(row.old is not None and row.new is not None and row.new < row.old for row in rows)
     if not is_back:
         return ()

@@ -1,5 +1,5 @@
-"""Common operations on sources and sinks, which are the objects that can use a connection: reading and checking a
-definition, and making the changed record."""
+"""Common operations on sources and sinks, which are the objects that can use a connection. The operations read and
+check a definition, and make the changed record."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def effect_of_change(
     is_validated: bool,
     is_switchable: bool = True,
 ) -> Effect:
-    """Looks at the upstream of a changed source, or at the target of a changed sink. Raises SqlError if the upstream or
+    """Examines the upstream of a changed source, or the target of a changed sink. Raises SqlError if the upstream or
     target cannot be used."""
     moved = after(snapshot, (change,))
     record = change.record

@@ -90,7 +90,7 @@ _REFUSED = (("ssh", "SSH tunnels are not supported"), ("privatelink", "PrivateLi
 
 
 def _refuse_detours(word: str, span: Span) -> None:
-    """Refuses options for access through tunnels and PrivateLink; the error names the option."""
+    """Refuses options for access through tunnels and PrivateLink. The error names the option."""
     for part, message in _REFUSED:
         if part in word.lower():
             hint = "give an address that Spark and this process can reach directly"
@@ -121,7 +121,7 @@ def _type_of(statement: CreateConnection) -> str:
 
 
 def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span) -> tuple[str, PlannedOptions]:
-    """Checks a connection; returns the connector's name and the planned options. Raises SqlError at the first error."""
+    """Checks a connection. Returns the connector's name and the planned options. Raises SqlError at the first error."""
     name = _type_of(statement)
     spec = connection_spec(name)
     for option in statement.options:
@@ -162,7 +162,8 @@ def _record(snapshot: Snapshot, id_: int, statement: CreateConnection, name: str
 
 
 def lower_create_connection(statement: CreateConnection, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """CREATE CONNECTION: contacts the system and logs in, unless the statement has WITH (…, VALIDATE = false)."""
+    """Lowers CREATE CONNECTION. Contacts the external system and logs in, unless the statement has WITH (…, VALIDATE =
+    false)."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("connection", name):
         return nothing(statement, name, f'connection "{name}" already exists')
@@ -196,7 +197,7 @@ def _require_answer(
     is_new: bool = False,
 ) -> None:
     """Raises SqlError if the server does not respond or refuses the login. ``options`` are the options in the
-    statement; ``stored`` is the last part of the hint if the statement accepts VALIDATE. ``is_new`` is True if the
+    statement. ``stored`` is the last part of the hint if the statement accepts VALIDATE. ``is_new`` is True if the
     statement creates the connection."""
     otherwise = "" if is_new else f"SHOW CREATE CONNECTION {sql_name(name)}"
     if kind == REGISTRY:
@@ -225,8 +226,8 @@ def _require_answer(
 
 
 def lower_validate(statement: Validate, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """VALIDATE {CONNECTION | SOURCE | SINK} n: raises SqlError if the server does not respond, or lacks an object that
-    the definition names."""
+    """Lowers VALIDATE {CONNECTION | SOURCE | SINK} n. Raises SqlError if the server does not respond, or if an object
+    that the definition names does not exist on the server."""
     if statement.kind == "SOURCE":
         source = find_source(snapshot, statement.name)
         upstream = inspector.upstreams.look(source.connector, source_options(snapshot, source))
@@ -263,7 +264,8 @@ def lower_validate(statement: Validate, snapshot: Snapshot, inspector: Inspector
 
 
 def lower_drop_connection(statement: DropConnection, snapshot: Snapshot) -> Plan:
-    """DROP CONNECTION: refused while objects use the connection; with CASCADE, these objects are dropped too."""
+    """Lowers DROP CONNECTION. The statement is refused while objects use the connection. With CASCADE, these objects
+    are dropped too."""
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("connection", name) is None:
         return nothing(statement, name, f'connection "{name}" does not exist')
@@ -275,8 +277,9 @@ def lower_drop_connection(statement: DropConnection, snapshot: Snapshot) -> Plan
 def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: ConnectorSpec) -> CreateConnection:
     """The connection's definition after the changes. DROP and RESET both restore the default.
 
-    Setting an option removes the alternatives to this option. The parser ensures that a statement changes each option
-    only once. Raises SqlError if an option is set while an alternative to it is dropped, or if the type is changed.
+    If an option is set, the alternatives to this option are removed. The parser ensures that a statement changes each
+    option only once. Raises SqlError if an option is set while an alternative to the option is dropped, or if the type
+    is changed.
     """
     sets = {option.key: option for change in statement.changes for option in change.options}
     drops = {dropped.key: dropped.span for change in statement.changes for dropped in change.keys}
@@ -315,8 +318,8 @@ def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: 
 def _check_altered(
     statement: AlterConnectionOptions, snapshot: Snapshot, merged: CreateConnection
 ) -> tuple[str, PlannedOptions]:
-    """Like check_connection, but if an error is in a part that the statement does not change, the error points at the
-    whole statement."""
+    """Does the same as check_connection, except for errors in parts that the statement does not change: such an error
+    points at the whole statement."""
     options = [option for change in statement.changes for option in change.options]
     written = [span for option in options for span in option.places]
     try:
@@ -337,8 +340,8 @@ def _check_altered(
 
 
 def _check_user(statement: AlterConnectionOptions, moved: Snapshot, user: SourceRecord) -> None:
-    """Checks a source that uses the connection with check_source. Raises SqlError if the source cannot use the changed
-    connection.
+    """Uses check_source to check a source that uses the connection. Raises SqlError if the source cannot use the
+    changed connection.
 
     The error points at the statement that changes the connection, and names the source.
     """
@@ -352,7 +355,7 @@ def _check_user(statement: AlterConnectionOptions, moved: Snapshot, user: Source
 
 
 def _check_sink_user(statement: AlterConnectionOptions, moved: Snapshot, sink: SinkRecord) -> None:
-    """Like _check_user, but for a sink."""
+    """Does the same as _check_user, for a sink."""
     try:
         check_sink_options(moved, sink_definition(sink.definition))
     except SqlError as error:
@@ -363,10 +366,10 @@ def _check_sink_user(statement: AlterConnectionOptions, moved: Snapshot, sink: S
 
 
 def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER CONNECTION: changes options of a connection. Before the commit, validates the changed connection, and also
-    validates, with the changed options, every object that uses the connection.
+    """Lowers ALTER CONNECTION, which changes options of a connection. Before the commit, the changed connection is
+    validated, and every object that uses the connection is validated with the changed options.
 
-    If the change may lead to another cluster, the statement is an unsafe operation: it shows a preview and needs a
+    If the change may lead to another cluster, the statement is an unsafe operation, which shows a preview and needs a
     confirmation.
     """
     name = object_name(statement.name)

@@ -54,10 +54,10 @@ if TYPE_CHECKING:
 
 
 def lower_alter_connector(statement: AlterConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER … CONNECTOR WITH (…): changes alterable properties only.
+    """Lowers ALTER … CONNECTOR WITH (…), which changes only alterable properties.
 
-    The result is validated. A confirmation is needed only if a sink may write to a different target after the change,
-    because the sink's URL names another server or database.
+    The changed definition is validated. A confirmation is needed only if a sink may write to a different target after
+    the change, because the sink's URL names another server or database.
     """
     if statement.kind == "CONNECTION":
         return _alter_connection(statement, snapshot, inspector)
@@ -116,8 +116,8 @@ def _alter_connected(statement: AlterConnector, snapshot: Snapshot, inspector: I
 
 
 def _alter_connection(statement: AlterConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER CONNECTION … CONNECTOR WITH, a statement of RisingWave. The statement does the same as ALTER CONNECTION …
-    SET, but accepts only alterable options."""
+    """Lowers ALTER CONNECTION … CONNECTOR WITH, which is a statement of RisingWave. The statement does the same as
+    ALTER CONNECTION … SET, but accepts only alterable options."""
     record = find_connection(snapshot, statement.name)
     spec = connection_spec(record.connector)
     sets = AlterConnectionOptions(
@@ -212,8 +212,8 @@ def _one_line(statement: Statement) -> str:
 
 
 def _check_merged(statement: AlterConnector, snapshot: Snapshot, merged: Definition) -> None:
-    """Like check_connected, but if an error is in a part that the statement does not change, the error points at the
-    whole statement."""
+    """Does the same as check_connected, except for errors in parts that the statement does not change: such an error
+    points at the whole statement."""
     written = [span for option in statement.options for span in option.places]
     try:
         check_connected(snapshot, merged)

@@ -80,7 +80,8 @@ def _refuse_references(options: tuple[Option, ...]) -> None:
 
 
 def names_backend_alone(statement: CreateSecret) -> bool:
-    """True if a CREATE SECRET certainly contains no secret value, because it only says where the value is stored.
+    """True if a CREATE SECRET certainly contains no secret value, because the statement only specifies where the value
+    is stored.
 
     An unknown option may contain a value, such as the token of a vault.
     """
@@ -93,7 +94,7 @@ def names_backend_alone(statement: CreateSecret) -> bool:
 
 
 def _is_null(content: OptionValue | None) -> bool:
-    """True for ``NULL``, which RisingWave requires as the content of a secret whose value the backend stores."""
+    """True for ``NULL``. RisingWave requires this content for a secret whose value is stored in the backend."""
     return isinstance(content, WordValue) and content.text == "null"
 
 
@@ -143,7 +144,8 @@ def _check(statement: CreateSecret, backend: str) -> None:
 
 
 def lower_create_secret(statement: CreateSecret, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """CREATE SECRET: encrypts the value if the backend is ``meta``; for other backends, the value must be readable."""
+    """Lowers CREATE SECRET. If the backend is ``meta``, the value is encrypted. For other backends, the value must be
+    readable."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("secret", name):
         return nothing(statement, name, f'secret "{name}" already exists')
@@ -200,10 +202,10 @@ def _altering(statement: AlterSecret, name: str) -> str:
 
 
 def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER SECRET: validates, with the new value, every source, sink and schema registry that uses the secret.
+    """Lowers ALTER SECRET. Every source, sink and schema registry that uses the secret is validated with the new value.
 
-    These sources and sinks restart after the commit. With ``new_key = true``, the key need not decrypt the catalog's
-    secrets. In this case, options that contain another, unreadable secret are not validated.
+    These sources and sinks restart after the commit. If the statement has ``new_key = true``, the key need not decrypt
+    the catalog's secrets. In this case, options that contain another, unreadable secret are not validated.
     """
     secret = find_secret(snapshot, statement.name)
     is_new_key = _is_new_key(statement)
@@ -289,7 +291,8 @@ def _unreadable(snapshot: Snapshot, inspector: Inspector, secret: SecretRecord) 
 
 
 def lower_drop_secret(statement: DropSecret, snapshot: Snapshot) -> Plan:
-    """DROP SECRET: refused while objects use the secret; with CASCADE, these objects are dropped too."""
+    """Lowers DROP SECRET. The statement is refused while objects use the secret. With CASCADE, these objects are
+    dropped too."""
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("secret", name) is None:
         return nothing(statement, name, f'secret "{name}" does not exist')

@@ -1,4 +1,4 @@
-"""Lowers SET CONNECTION, which swaps, attaches or detaches the connection of an existing source or sink."""
+"""Lowers SET CONNECTION, which replaces, attaches or detaches the connection of an existing source or sink."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ _KEY = "connection"
 
 
 def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER {SOURCE | SINK} s SET CONNECTION {c | NONE}: validates the result before storing it.
+    """Lowers ALTER {SOURCE | SINK} s SET CONNECTION {c | NONE}. The resulting definition is validated before it is
+    stored.
 
     A property that has the same value in the object and in the new connection is removed from the object. NONE copies
     the connection's properties to the object, so that the object's job does not change. If the change may lead to a
-    different upstream, the statement is an unsafe operation: it shows a preview and needs a confirmation.
+    different upstream, the statement is an unsafe operation, which shows a preview and needs a confirmation.
     """
     source = find_connected(snapshot, statement.kind, statement.name)
     current = connected_definition(source)
@@ -138,7 +139,7 @@ def _written(value: str) -> str:
 
 
 def _check(statement: AlterSetConnection, snapshot: Snapshot, merged: Definition) -> None:
-    """Like check_connected, but every error points at the statement."""
+    """Does the same as check_connected, but every error points at the statement."""
     try:
         check_connected(snapshot, merged)
     except SqlError as error:

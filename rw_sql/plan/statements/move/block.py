@@ -1,5 +1,5 @@
-"""Lowers BEGIN UNSAFE … COMMIT: plans each statement on the catalog that results from the statements before it, and
-joins the plans."""
+"""Lowers BEGIN UNSAFE … COMMIT. Each statement is planned on the catalog that results from the statements before it,
+and the plans are joined."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ SHOWN_INSIDE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """The collected statements of a block: the plan of each statement, all changes in the order of the statements, and
-    the catalog that results from these changes."""
+    """The collected statements of a block. The fields are the plan of each statement, all changes in the order of the
+    statements, and the catalog that results from these changes."""
 
     plans: tuple[Plan, ...]
     changes: tuple[Change, ...]
@@ -185,11 +185,11 @@ def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, inspector
 def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
     """The positions that a block sets for paused sources, as a string that becomes part of the confirmation token.
 
-    The token therefore becomes invalid if, for example, TO LATEST resolves to other offsets when the block is run
-    again.
+    Therefore, the token becomes invalid if the positions change. For example, TO LATEST may resolve to other offsets
+    when the block is run again.
 
-    The string does not contain running sources: their positions change until the commit, so the token would never be
-    valid.
+    The string does not contain positions of running sources. These positions change until the commit, so the token
+    would never be valid.
     """
     put = (change for change in changes if isinstance(change, PutSplitStates))
     return ";".join(
@@ -201,13 +201,13 @@ def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
 
 def _unallowed(collected: Collected, moves: Sequence[SourceImpact]) -> dict[str, set[str]]:
     """Maps the name of each source to its missing ALLOW words. The predicted effect of the whole block on the source
-    requires these words, but the statements that affect the source do not have them. Sources without missing words are
-    absent.
+    requires these words, but the statements that affect the source do not have these words. A source is absent from the
+    result if no word is missing.
 
-    A statement that itself predicts the effect must have the word in its own ALLOW. If only the whole block predicts
-    the effect, it is sufficient if one of these statements has the word. The reason is that ALTER CONNECTION accepts no
-    ALLOW, and that the plan of a RESET after an ALTER CONNECTION does not show the records that the source leaves
-    behind in the old upstream.
+    A statement that itself predicts the effect must have the word in its own ALLOW. If the effect is predicted only for
+    the whole block, it is sufficient if one of these statements has the word. The reason is that ALTER CONNECTION
+    accepts no ALLOW, and that the plan of a RESET after an ALTER CONNECTION does not show the records that the source
+    leaves behind in the old upstream.
     """
     missing: dict[str, set[str]] = {}
     for move in moves:
@@ -232,7 +232,7 @@ def _unallowed(collected: Collected, moves: Sequence[SourceImpact]) -> dict[str,
 
 
 def _still_read(then: Snapshot, move: SourceImpact) -> frozenset[str]:
-    """The splits that a reader reads in the catalog ``then``."""
+    """Returns the splits that a reader reads in the catalog ``then``."""
     source = then.get(move.source.id)
     if not isinstance(source, SourceRecord):
         return frozenset()
@@ -252,8 +252,8 @@ def _allow(statement: ast.Statement) -> tuple[str, ...]:
 def _without_skipped(
     rows: Sequence[SplitPreview], move: SourceImpact, plans: Sequence[Plan]
 ) -> tuple[SplitPreview, ...]:
-    """The rows without the effects of SKIP RECORD. SKIP RECORD needs no ALLOW, because the statement names the record
-    to skip.
+    """Returns the rows without the effects of SKIP RECORD. SKIP RECORD needs no ALLOW, because the statement names the
+    record to skip.
 
     If only SKIP RECORD moves a split, the counts of the split are set to 0, because all other counted records are
     effects of earlier operations.
@@ -298,8 +298,8 @@ def _moved(effect: Effect, snapshot: Snapshot, then: Snapshot) -> tuple[int, ...
 
 
 def _holds(effect: Effect, snapshot: Snapshot, told: set[int]) -> tuple[ResultRow, ...]:
-    """The result rows about pauses that the block adds or removes. Sources that have another result row are left
-    out."""
+    """Returns the result rows about pauses that the block adds or removes. Sources that have another result row are
+    left out."""
     rows = []
     for id_, record in effect.objects.items():
         hold = record if record is not None else snapshot.get(id_)

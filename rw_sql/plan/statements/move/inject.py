@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 
 
 def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """INJECT SOURCE OFFSETS: the source must be paused, and the splits of the source must be known.
+    """Lowers INJECT SOURCE OFFSETS. The source must be paused, and the splits of the source must be known.
 
-    Every offset is checked before any is set.
+    All offsets are checked before the first offset is set.
     """
     source = find_source(snapshot, statement.name)
     require_movable(snapshot, source, statement.name.span)
@@ -307,8 +307,8 @@ def _plan(
     notices: tuple[str, ...],
     left_out: tuple[str, ...],
 ) -> Plan:
-    """``left_out`` are splits that the target includes but that keep their positions, because their records cannot be
-    read again."""
+    """Returns the plan of the statement. ``left_out`` are splits of the target that keep their positions, because their
+    records cannot be read again."""
     snapshot, source, upstream, positions = context.snapshot, context.source, context.upstream, context.positions
     if not states:
         raise SqlError(

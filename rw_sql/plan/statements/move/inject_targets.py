@@ -66,9 +66,9 @@ _MOST_NAMED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedOffset:
-    """One split and its new position: a state as written, a computed offset, or a reset (None).
+    """One split and its new position: a position as written in the statement, a computed offset, or a reset (None).
 
-    ``span`` is the place of the entry in the statement's text.
+    ``span`` is the position of the entry in the statement's text.
     """
 
     split: SplitId
@@ -260,9 +260,9 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, context: Inj
 
 
 def _new(missing: Iterable[str], offsets: Iterable[str], context: InjectContext) -> str:
-    """The end of the notice about splits without a position in the checkpoint. The notice names the splits that were
-    added to a topic after the checkpoint's query had stopped. The query would read such a split from the first record,
-    but the source may have started at the split's end."""
+    """Returns the end of the notice about splits without a position in the checkpoint. This text names the splits that
+    were added to a topic after the checkpoint's query had stopped. The query would read such a split from the first
+    record, but the source may have started at the split's end."""
     topics = {context.kind.split_topic(split) for split in offsets}
     new = [split for split in missing if context.kind.split_topic(split) in topics]
     if not new:

@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 
 def put_records(changes: Sequence[Change]) -> dict[int, ObjectRecord]:
-    """The records that the changes put into the catalog, by id."""
+    """Returns, by id, the records that the changes put into the catalog."""
     return {change.record.id: change.record for change in changes if isinstance(change, PutObject)}
 
 
 def checked(
     snapshot: Snapshot, changes: tuple[Change, ...], refused: Callable[[str, str | None], SqlError]
 ) -> tuple[Change, ...]:
-    """Checks that the restored definitions are valid in the current catalog; returns the changes with derived fields
-    recomputed.
+    """Checks that the restored definitions are valid in the current catalog. Returns the changes, with their derived
+    fields computed again.
 
     Since the operation, a connection or secret that a definition names may have been dropped, or dropped and created
     again with another id.
@@ -72,7 +72,7 @@ def checked(
 
 
 def _in_its_group(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
-    """Like :func:`as_grouped_now`, but the error's hint is the statement that moves the object back."""
+    """Does the same as :func:`as_grouped_now`, but the error's hint is the statement that moves the object back."""
     try:
         return as_grouped_now(snapshot, record)
     except ValueError as error:

@@ -2,7 +2,7 @@
 
 The changes to the catalog (definition, assignments, positions) are the same as for an UNDO of the operation and of all
 later operations. Rows and operator state come from the rewind point that the owner created for the operation. The owner
-restores them before any reader continues.
+restores the rows and the operator state before any reader continues.
 """
 
 from __future__ import annotations
@@ -63,9 +63,10 @@ def rewind_statement(source: SourceRecord, operation: int) -> str:
 
 
 def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """REWIND SOURCE: restores the source's log, its views and their state as they were just before an operation.
+    """Lowers REWIND SOURCE, which restores the source's log, its views and their state as they were just before an
+    operation.
 
-    The source then continues.
+    Afterwards, the source continues to read.
 
     The statement is refused if there is no rewind point, or if the data of the rewind point no longer exist. The
     statement is also refused if the upstream has lost records with which the source would continue, or other records
@@ -161,8 +162,8 @@ def _before(
 ) -> BeforeImage:
     """The state to restore: the source's record, splits and positions as they were just before the operation.
 
-    Every split that had a position at that time gets the position that it had reached, even if no later operation has
-    set the split's position.
+    Every split that had a position at that time gets back the position that the split had reached, even if no later
+    operation has set the split's position.
     """
     fragment = ingest_fragment(source.id)
     objects: dict[int, ObjectRecord | None] = {}
@@ -232,7 +233,7 @@ def _require_same_connections(
 ) -> None:
     """Raises SqlError if a connection that the restored source uses has changed since the operation.
 
-    ``records`` are the operations from that operation on, oldest first, and ``images`` are the before-images of these
+    ``records`` are that operation and all later operations, oldest first. ``images`` are the before-images of these
     operations.
     """
     for id_ in given_back.uses:
@@ -300,7 +301,7 @@ def _require_known(statement: RewindSource, late: Sequence[ObjectRecord]) -> Non
 
 
 def _sink_notices(statement: RewindSource, sinks: Sequence[SinkRecord], look: RewindLook) -> tuple[str, ...]:
-    """Notices about sinks. Raises SqlError if a sink prevents the rewind."""
+    """Returns notices about sinks. Raises SqlError if a sink prevents the rewind."""
     emitted = {table.object_id for table in look.tables if table.has_emitted}
     out = [sink for sink in sinks if sink.id in emitted]
     if out and "DUPLICATES" not in statement.allow:
@@ -411,8 +412,8 @@ def _plan(
 
 
 def _taken_back(snapshot: Snapshot, source: SourceRecord, look: RewindLook) -> tuple[str, ...]:
-    """Notices about the rows of each table: the number of rows that the rewind removes, and the number of rows that the
-    table has afterwards."""
+    """Returns notices about the rows of each table: the number of rows that the rewind removes, and the number of rows
+    that the table has afterwards."""
     rows = []
     for table in look.tables:
         record = snapshot.get(table.object_id)

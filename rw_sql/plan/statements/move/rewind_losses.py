@@ -1,4 +1,4 @@
-"""The records whose rows a REWIND would remove, and that the source could not read again afterwards."""
+"""Finds records whose rows a REWIND would remove and that the source could not read again afterwards."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def records_lost_by_rewind(
     moved: SourceRecord,
     point: RewindPoint,
 ) -> tuple[Unreadable, ...]:
-    """The splits with records that were read since the rewind point, and that the restored source should read again but
-    cannot read again. Each split in the result has the offset of its first unreadable record.
+    """Returns the splits with lost records. These records were read since the rewind point, and the restored source
+    should read them again but cannot. Each split in the result has the offset of its first unreadable record.
 
     ``then`` is the catalog after the REWIND, with the source ``moved``. Records of an upstream that the restored
-    definition does not name are left out: the REWIND removes their rows on purpose. The result is empty if the upstream
-    does not respond.
+    definition does not name are left out, because the REWIND removes their rows on purpose. The result is empty if the
+    upstream does not respond.
     """
     source = impact.source
     kind = connector(source.connector)

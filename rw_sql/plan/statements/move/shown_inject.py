@@ -1,4 +1,4 @@
-"""Checks that the upstream of an INJECT still has the positions that the preview showed. The check takes place when the
+"""Checks that the upstream of an INJECT still has the positions that the preview showed. The check is made when the
 statement is confirmed."""
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 def is_inject_current(shown: Plan, snapshot: Snapshot, inspector: Inspector) -> bool:
     """True if the plan of an INJECT SOURCE OFFSETS still has the effect that its preview shows.
 
-    The catalog must not have changed since the preview. Looks at the upstream, which may have changed: a topic was
-    deleted and created again, its retention has removed records, or its log was cut. New records and new splits do not
-    count as a change, because the statement does not affect them.
+    The catalog must not have changed since the preview. The function examines the upstream, which may have changed: a
+    topic may have been deleted and created again, its retention may have removed records, or its log may have been cut.
+    New records and new splits do not count as a change, because the statement does not affect them.
     """
     source = snapshot.get(shown.affected[0]) if shown.affected else None
     if not isinstance(source, SourceRecord) or shown.preview is None or shown.operation is None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def lower_skip_record(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SKIP RECORD: the source must be paused, and the record must be the next unread record of its split.
+    """Lowers SKIP RECORD. The source must be paused, and the record must be the next unread record of its split.
 
     A record that was already read is in the log and cannot be removed. Skipping a later record would skip all records
     before it.
@@ -121,9 +121,9 @@ def _behind_transaction(
     old: SplitState,
     end: int,
 ) -> int:
-    """The position after the transaction that a change data capture source would read next. In SKIP RECORD, the user
-    specifies the position before the transaction, because positions count bytes and a transaction is read as a
-    whole."""
+    """The position after the transaction that a change data capture source would read next. For such a source, the user
+    specifies in SKIP RECORD the position before the transaction, because positions count bytes and a transaction is
+    read as a whole."""
     source = reader.source
     name, split = sql_name(source.name), literal(old.split)
     if statement.offset != old.offset:

@@ -87,8 +87,8 @@ class History:
     """Determines which operations are in effect. ``undoes`` maps each undo to the operation that it undoes.
 
     An undone operation is not in effect, unless its undo was undone too. An undo that may have left a foreign
-    checkpoint unchanged does not count. It can be repeated, because the checkpoint's files show whether the operation
-    is still to be undone.
+    checkpoint unchanged does not count. Such an undo can be repeated, because the checkpoint's files show whether the
+    operation is still to be undone.
     """
 
     undoes: Mapping[int, int]
@@ -184,8 +184,8 @@ def _redirected_sources(record: OperationRecord, snapshot: Snapshot) -> frozense
 
 
 def _left_sources(record: OperationRecord) -> frozenset[int]:
-    """The sources that lost splits in an operation, such as a RESET SOURCE SPLITS after a move to other topics. After
-    an undo of that move, such a source would lack the lost splits.
+    """The sources that lost splits in an operation, such as a RESET SOURCE SPLITS after a move to other topics. If that
+    move were undone, these sources would lack the lost splits.
     """
     return frozenset(
         fragment_source(change.fragment)
@@ -364,9 +364,9 @@ def _require_readable(
 ) -> tuple[str, ...]:
     """Raises SqlError if a source could not continue at its restored positions.
 
-    Returns notices about two kinds of sources. The first kind is a source that an earlier operation moved to another
-    cluster: the source cannot continue until that operation is undone too. The second kind is a source whose brokers do
-    not report their cluster.
+    Returns notices about two kinds of sources. If an earlier operation moved a source to another cluster, the source
+    cannot continue until that operation is undone too. The other notices are about sources whose brokers do not report
+    their cluster.
     """
     notices: list[str] = []
     for move in moves:
@@ -438,7 +438,7 @@ def _redirect_before(
     snapshot: Snapshot, inspector: Inspector, record: OperationRecord, move: SourceImpact
 ) -> OperationRecord | None:
     """The operation before ``record`` that moved a source to the cluster that the source reads now; None if the
-    unreadable positions do not belong to another cluster."""
+    unreadable positions are not positions of another cluster."""
     statuses = {found.status for found in move.unreadable}
     # A partition may also be missing, because one cluster may have fewer partitions than the other.
     if OTHER_CLUSTER not in statuses or not statuses <= {OTHER_CLUSTER, GONE}:

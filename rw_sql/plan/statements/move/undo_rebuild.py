@@ -1,4 +1,4 @@
-"""UNDO OPERATION for rebuilds of views.
+"""Lowers UNDO OPERATION for rebuilds of views.
 
 A swap replaces the old table with the rebuilt table. Before the swap, UNDO cancels the rebuild; after the swap, UNDO
 reactivates the old table.
@@ -55,8 +55,8 @@ def lower_undo_rebuild(
 ) -> Plan:
     """Before the swap, cancels the rebuild. After the swap, reactivates the table that the swap has replaced.
 
-    ``records`` are the operations since the operation to undo. ``refused`` builds an error from a reason. Raises this
-    error if the rebuild cannot be cancelled and the old table cannot be reactivated.
+    ``records`` are the operations since the operation that is undone. ``refused`` builds an error from a reason. The
+    function raises this error if the rebuild cannot be cancelled and the old table cannot be reactivated.
     """
     if record.kind == SWAP:
         return _back(statement, snapshot, inspector, record, records, kind, refused)
@@ -179,8 +179,8 @@ def _require_same_inputs(
     later: Sequence[OperationRecord],
     refused: Refused,
 ) -> None:
-    """Raises the error from ``refused`` unless the old table can continue: its inputs must exist and still have the
-    rows from which it was computed."""
+    """Raises the error from ``refused`` unless the old table can continue. For this, the inputs of the table must
+    exist, and must still have the rows from which the table was computed."""
     for id_ in old.inputs:
         if snapshot.get(id_) is None:
             raise refused(f'materialized view "{now.name}" previously read an object that no longer exists', None)

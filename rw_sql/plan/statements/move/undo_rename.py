@@ -1,4 +1,4 @@
-"""UNDO OPERATION of a RENAME TO or SET SCHEMA: gives the object its former name in the current catalog."""
+"""Lowers UNDO OPERATION of a RENAME TO or SET SCHEMA, which gives the object its former name in the current catalog."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _RECORDS = SourceRecord | MaterializedViewRecord | SinkRecord | ConnectionRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renaming:
-    """An object, its name before an operation, and the name that the operation gave it."""
+    """An object, the object's name before an operation, and the name that the operation gave the object."""
 
     id: int
     old: str
@@ -47,7 +47,7 @@ class Renaming:
 
     @property
     def is_move(self) -> bool:
-        """True if the object was moved to another schema and kept its name there."""
+        """True if the object was moved to another schema and has the same name in that schema."""
         return self.old.rpartition(".")[2] == self.new.rpartition(".")[2]
 
 
@@ -76,8 +76,9 @@ def lower_undo_rename(
     kind: str,
     refused: Callable[[str, str | None], SqlError],
 ) -> Plan:
-    """The plan that gives the object its former name. ``refused`` builds an error from a reason. Raises this error if
-    the object was renamed again, if its former name is taken, or if its former schema does not exist."""
+    """The plan that gives the object its former name. ``refused`` builds an error from a reason. The function raises
+    this error if the object was renamed again, if the object's former name is taken, or if the object's former schema
+    does not exist."""
     record = snapshot.get(renaming.id)
     if not isinstance(record, _RECORDS):
         raise refused(f'"{renaming.new}" was dropped since', None)

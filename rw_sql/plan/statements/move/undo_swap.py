@@ -1,4 +1,4 @@
-"""UNDO OPERATION of a SWAP WITH: exchanges the two names again in the current catalog."""
+"""Lowers UNDO OPERATION of a SWAP WITH, which exchanges the two names again in the current catalog."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _KINDS = ("table", "materialized_view", "source", "sink")
 
 
 def swapped_pair(record: OperationRecord) -> tuple[tuple[int, str], tuple[int, str]] | None:
-    """The ids of the two objects whose names an operation (or its undo) exchanged, each with the name that the
-    operation gave it; None for other operations."""
+    """Returns the ids of the two objects whose names an operation (or its undo) exchanged. Each id comes with the name
+    that the operation gave the object. Returns None for other operations."""
     if not record.kind.startswith(("SWAP ", "UNDO ")):
         return None
     put = {c.record.id: c.record for c in changes_from_json(record.changes) if isinstance(c, PutObject)}

@@ -119,8 +119,8 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
 def _check_merged(
     statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot, merged: CreateSource
 ) -> None:
-    """Like check_source, but if an error is in a part that the statement does not change, the error points at the whole
-    statement."""
+    """Does the same as check_source, except for errors in parts that the statement does not change: such an error
+    points at the whole statement."""
     try:
         check_source(snapshot, merged)
     except SqlError as error:
@@ -142,7 +142,7 @@ def _check_merged(
 def lower_alter_source_unsafe_set(
     statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot, inspector: Inspector
 ) -> Plan:
-    """UNSAFE SET: merges properties into the definition.
+    """Lowers UNSAFE SET, which merges properties into the definition.
 
     The statement assigns the new splits with their positions, even if the source is paused. A running source restarts
     once; a paused source uses the new properties after RESUME.
@@ -257,8 +257,8 @@ def _visited_while_paused(
     snapshot: Snapshot, source: SourceRecord, fragment: str, positions: Positions, splits: Iterable[str]
 ) -> tuple[str, ...]:
     """The splits that an earlier move has assigned since the source was paused, such as the splits of a mistyped topic.
-    The source has not read any record of these splits, so a further move can remove these splits without an effect on
-    the source's rows."""
+    The source has not read any record of these splits, so if a further move removes these splits, the source's rows do
+    not change."""
     pauses = pauses_of(snapshot, source.id)
     if not pauses:
         return ()
@@ -290,8 +290,8 @@ def _spell(key: str, old: str, new: str) -> str:
 
 
 def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """RESET SOURCE SPLITS: discards the assignment of splits, and the positions of splits that the upstream no longer
-    has; then assigns the upstream's current splits."""
+    """Lowers RESET SOURCE SPLITS, which discards the assignment of splits, and the positions of splits that the
+    upstream no longer has. The statement then assigns the upstream's current splits."""
     source = find_source(snapshot, statement.name)
     require_movable(snapshot, source, statement.name.span)
     return for_each_reader(snapshot, source, lambda reader: _reset(statement, snapshot, inspector, reader))

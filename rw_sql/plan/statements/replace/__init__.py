@@ -1,4 +1,5 @@
-"""CREATE OR REPLACE: finds the statements that convert one definition into another, and plans them as one operation.
+"""Lowers CREATE OR REPLACE. The package finds the statements that convert one definition into another, and plans these
+statements as one operation.
 
 Imports: the packages of the statements that change an object in place. Begin with ``least_change``.
 """

@@ -1,5 +1,5 @@
-"""Compares two column lists of a table: finds the columns to rename, drop and add, or the reason why such changes
-cannot convert one list into the other."""
+"""Compares two column lists of a table. The module finds the columns to rename, drop and add, or the reason why such
+changes cannot convert one list into the other list."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ _Change = AlterTableRenameColumn | AlterTableDropColumn | AlterAddColumn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnChanges:
-    """The statements that produce the requested columns; or, in ``refusal``, the reason why there are no such
-    statements.
+    """The statements that produce the requested columns. If there are no such statements, ``refusal`` is the reason.
 
     ``left`` is the current definition without the dropped columns, and with the renamed columns. Renaming a column also
     changes the keys and expressions that name the column.

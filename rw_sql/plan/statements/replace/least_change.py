@@ -1,5 +1,5 @@
-"""Finds the least change from one definition of an object to another: statements that alter the object in place, or the
-reason why that is impossible."""
+"""Finds the least change from one definition of an object to another. The result consists of statements that alter the
+object in place, or of the reason why this is impossible."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ class LeastChange:
     """Statements that alter an object in place, in the order in which they are run; empty if nothing has to change.
 
     ``refusal`` is the reason why the object cannot be altered in place. ``needs_rebuild`` is True if a rebuild can make
-    the change; the statements then precede the rebuild, because a rebuild cannot make the changes of these statements.
+    the change. In this case, the statements precede the rebuild, because a rebuild cannot make the changes of these
+    statements.
     """
 
     statements: tuple[Statement, ...] = ()
@@ -81,8 +82,8 @@ class LeastChange:
 
 @dataclass(slots=True)
 class _OptionChanges:
-    """The changes to a WITH list: options to set, keys to unset, and the new connection if the definition names another
-    connection than the object has.
+    """The changes to a WITH list. The fields are options to set, keys to unset, and the new connection, if the
+    definition names another connection than the object has.
 
     ``unlike`` are options for which the new connection provides other values than the object has. The object must be
     given these values before it gets the new connection. ``lacking`` are the options of the connection that neither
@@ -104,8 +105,9 @@ def least_change(
     reason why there are no such statements.
 
     ``connections`` maps names to the definitions that the connections will have. ``dialects`` are the dialects of the
-    queries and expressions of both definitions; the same text may have another meaning in another dialect. If a
-    definition takes its columns from a schema, the columns that the object took over at its creation are used instead.
+    queries and expressions of both definitions, because the same text may have another meaning in another dialect. If a
+    definition takes its columns from a schema, the function uses the columns that the object got from the schema at its
+    creation.
     """
     # The two branches show the type checker that both statements are of the same class.
     if isinstance(current, CreateSource) and isinstance(wanted, CreateSource):  # noqa: SIM114
@@ -118,7 +120,7 @@ def least_change(
 def _least_change(
     current: Create, wanted: Create, connections: Mapping[str, CreateConnection], dialects: Dialects
 ) -> LeastChange:
-    """Like :func:`least_change`, but only for definitions that list their columns."""
+    """Does the same as :func:`least_change`, but only for definitions that list their columns."""
     if isinstance(current, CreateSource | CreateTable) and isinstance(wanted, CreateSource | CreateTable):
         wanted = as_written_before(current, wanted)
     match current, wanted:

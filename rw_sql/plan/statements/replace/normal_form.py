@@ -134,8 +134,9 @@ def _folded(known: OptionSpec, text: str) -> object:
 def as_written_before(
     current: CreateSource | CreateTable, wanted: CreateSource | CreateTable
 ) -> CreateSource | CreateTable:
-    """Returns ``wanted``. Three parts that ``wanted`` omits are taken from ``current``: the names of the objects that
-    the reader creates upstream, the columns that ``*`` stands for, and the names of INCLUDE columns."""
+    """Returns ``wanted``. If ``wanted`` omits one of three parts, this part is taken from ``current``. The parts are
+    the names of the objects that the reader creates upstream, the columns that ``*`` denotes, and the names of INCLUDE
+    columns."""
     wanted = with_kept_names(current, wanted)
     if not isinstance(wanted, CreateTable) or not isinstance(current, CreateTable) or wanted.cdc_table is None:
         return wanted
@@ -164,7 +165,7 @@ def compared_column(column: ColumnDefinition, dialect: str = "spark") -> ColumnD
 
 def with_taken_columns(current: TakingT, wanted: TakingT) -> TakingT:
     """Returns ``wanted``. If ``wanted`` takes its columns from a schema, the result has the columns that ``current``
-    took over from the schema at its creation."""
+    got from the schema at its creation."""
     if stored_schema(current) is None or not has_schema(wanted):
         return wanted
     if any(column.generated is None for column in wanted.columns):

@@ -58,8 +58,8 @@ _KINDS: dict[type[Replaceable], tuple[str, Callable[[str], Replaceable]]] = {
 def lower_create_or_replace(
     statement: Replaceable, snapshot: Snapshot, inspector: Inspector, lower: Lower, query_dialect: str
 ) -> Plan:
-    """CREATE OR REPLACE: does the same as CREATE if the object does not exist; otherwise changes the existing object as
-    little as possible.
+    """Lowers CREATE OR REPLACE. If the object does not exist, the statement does the same as CREATE. Otherwise, the
+    statement changes the existing object as little as possible.
 
     ``lower`` lowers each statement of that change. The statement is refused if the existing object cannot be changed to
     this definition in place.

@@ -1,4 +1,4 @@
-"""Schemas: CREATE SCHEMA, DROP SCHEMA, USE, SHOW SCHEMAS.
+"""Lowers the statements about schemas: CREATE SCHEMA, DROP SCHEMA, USE, SHOW SCHEMAS.
 
 Imports: ``common``, ``source``, ``view``, ``sink``, ``table``, ``connection``, ``session``. Begin with ``schema``.
 """

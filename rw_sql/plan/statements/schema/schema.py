@@ -39,8 +39,8 @@ names."""
 
 
 def lower_create_schema(statement: ast.CreateSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """CREATE SCHEMA: creates a namespace in the catalog. Sessions then show the namespace as a Spark database with
-    views of its objects."""
+    """Lowers CREATE SCHEMA, which creates a namespace in the catalog. Afterwards, sessions show the namespace as a
+    Spark database with views of its objects."""
     name = _schema_name(statement.name)
     if is_schema(snapshot, name):
         if statement.if_not_exists:
@@ -110,8 +110,8 @@ def _schema_name(name: ast.Name) -> str:
 
 
 def lower_drop_schema(statement: ast.DropSchema, snapshot: Snapshot) -> Plan:
-    """DROP SCHEMA: refused while the schema contains objects; with CASCADE, these objects and all their dependents are
-    dropped too."""
+    """Lowers DROP SCHEMA. The statement is refused while the schema contains objects. With CASCADE, these objects and
+    all their dependents are dropped too."""
     name = _schema_name(statement.name)
     if name == PUBLIC:
         raise SqlError(
@@ -189,7 +189,7 @@ def _dropped(record: ObjectRecord, snapshot: Snapshot) -> Plan | None:
 
 
 def lower_use_schema(statement: ast.UseSchema, snapshot: Snapshot) -> Plan:
-    """USE s: from now on, unqualified names refer to objects of this schema, in this session only."""
+    """Lowers USE s. After the statement, unqualified names refer to objects of this schema, in this session only."""
     name = _schema_name(statement.name)
     if not is_schema(snapshot, name):
         raise undefined_schema(snapshot, name, statement.name.span)
@@ -197,7 +197,7 @@ def lower_use_schema(statement: ast.UseSchema, snapshot: Snapshot) -> Plan:
 
 
 def lower_set_search_path(statement: ast.SetParameter, snapshot: Snapshot) -> Plan:
-    """SET search_path: the schemas in which unqualified names are looked up.
+    """Lowers SET search_path, which sets the schemas in which unqualified names are looked up.
 
     New objects are created in the first schema of the search path that exists.
     """

@@ -1,5 +1,5 @@
-"""Statements on parameters and on the session: SET, ALTER SYSTEM SET, resource groups, the search path.
+"""Lowers statements about parameters and about the session: SET, ALTER SYSTEM SET, resource groups, the search path.
 
-Imports: ``common``, ``result``, ``ports``, ``model``. Begin with ``parameters``; the parameters themselves are in
+Imports: ``common``, ``result``, ``ports``, ``model``. Begin with ``parameters``. The parameters themselves are in
 ``model/parameters.py``.
 """

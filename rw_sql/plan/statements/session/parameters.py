@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def lower_alter_system_set(statement: AlterSystemSet, snapshot: Snapshot) -> Plan:
-    """ALTER SYSTEM SET: stores a parameter for all sessions of the warehouse."""
+    """Lowers ALTER SYSTEM SET, which stores a parameter for all sessions of the warehouse."""
     parameter = system_parameter(statement.parameter, statement.parameter_span)
     stored = snapshot.find("parameter", parameter.name)
     change: Change | None
@@ -46,7 +46,7 @@ def lower_alter_system_set(statement: AlterSystemSet, snapshot: Snapshot) -> Pla
 
 
 def lower_set_parameter(statement: SetParameter, snapshot: Snapshot) -> Plan:
-    """SET: sets a parameter for this session only. Nothing is stored."""
+    """Lowers SET, which sets a parameter for this session only. Nothing is stored."""
     if statement.is_local or statement.more_values:
         what = "SET LOCAL" if statement.is_local else "a list of values"
         raise SqlError(

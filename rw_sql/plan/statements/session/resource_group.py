@@ -51,8 +51,8 @@ _CLUSTER = (
 
 
 def lower_alter_resource_group(statement: AlterSet | AlterReset, snapshot: Snapshot) -> Plan:
-    """ALTER … SET RESOURCE_GROUP TO g, RESET RESOURCE_GROUP: the owner of the old group stops the object's job; then
-    the owner of the new group starts it.
+    """Lowers ALTER … SET RESOURCE_GROUP TO g and RESET RESOURCE_GROUP. The owner of the old group stops the object's
+    job, and afterwards the owner of the new group starts the job.
 
     A table and its source move together.
     """
@@ -148,12 +148,12 @@ def _moved(record: _Moved, wanted: tuple[Option, ...], snapshot: Snapshot) -> _M
 
 
 def require_no_rewind(plan: Plan, snapshot: Snapshot, inspector: Inspector) -> None:
-    """Raises SqlError CONCURRENT_CHANGE if a plan conflicts with an unfinished REWIND of a source: if it moves the
-    source or one of its dependents to another resource group, or if it creates or rebuilds a dependent.
+    """Raises SqlError CONCURRENT_CHANGE if a plan conflicts with an unfinished REWIND of a source. A plan conflicts if
+    it moves the source or one of its dependents to another resource group, or if it creates or rebuilds a dependent.
 
     During the REWIND, the owner of the source's group replaces the tables and checkpoints of these jobs, so no other
     owner may run the jobs. A new dependent would begin to read the log before the commit that restores the log, and no
-    stream can read past that commit.
+    stream can read beyond that commit.
     """
     rewinds = snapshot.all("rewind")
     if plan.operation is None or not rewinds:
@@ -177,7 +177,7 @@ def require_no_rewind(plan: Plan, snapshot: Snapshot, inspector: Inspector) -> N
 
 
 def _meets_rewind(record: ObjectRecord, snapshot: Snapshot, concerned: set[int]) -> str:
-    """Returns the part of an error message that describes a change, if a REWIND of the objects ``concerned`` forbids
+    """If a REWIND of the objects ``concerned`` forbids a change, returns the part of an error message that describes
     the change. Otherwise, returns the empty string. ``record`` is the new record that the change stores."""
     if isinstance(record, RebuildRecord):
         is_new = snapshot.get(record.id) != record
@@ -192,7 +192,8 @@ def _meets_rewind(record: ObjectRecord, snapshot: Snapshot, concerned: set[int])
 
 
 def lower_show_cluster(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW CLUSTER: lists each resource group that has objects or ever had an owner, with its last owner."""
+    """Lowers SHOW CLUSTER, which lists each resource group that has objects or ever had an owner, with the group's last
+    owner."""
     owners = inspector.jobs.owners()
     jobs: dict[str, int] = {}
     for record in grouped(snapshot):

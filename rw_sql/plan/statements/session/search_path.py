@@ -37,7 +37,8 @@ _MAKES = (
 
 
 def path_of(text: str) -> tuple[str, ...]:
-    """Parses the stored value of ``search_path``: schema names separated by commas, quoted where needed."""
+    """Parses the stored value of ``search_path``, which contains schema names separated by commas. Names are quoted
+    where this is necessary."""
     return tuple(_parts(text)) or DEFAULT_PATH
 
 
@@ -47,7 +48,7 @@ def path_text(schemas: Sequence[str]) -> str:
 
 
 def _parts(text: str) -> list[str]:
-    """Parses names separated by commas; unquoted names are folded. Raises ValueError for anything else."""
+    """Parses names that are separated by commas. Unquoted names are folded. Raises ValueError for any other text."""
     found: list[str] = []
     rest = text.strip()
     while rest:
@@ -98,8 +99,8 @@ def resolved(
     """Returns the statement with qualified names. An unqualified name is qualified if it refers to an object outside
     ``public``, or if it is the name of a new object that will be created outside ``public``.
 
-    Raises SqlError for a new object if no schema of the path exists, and for a relation in a query that exists only in
-    ``public`` while ``public`` is not in the path.
+    Raises SqlError in two cases: for a new object if no schema of the path exists, and for a relation in a query if the
+    relation exists only in ``public`` and ``public`` is not in the path.
     """
     if path == DEFAULT_PATH or isinstance(statement, _NOT_OBJECTS):
         return statement
@@ -107,7 +108,7 @@ def resolved(
 
 
 def is_relation(snapshot: Snapshot, name: ast.Name, path: tuple[str, ...]) -> bool:
-    """True if a table, source or view with this name exists; an unqualified name is looked up in the path."""
+    """True if a table, source or view with this name exists. An unqualified name is looked up in the search path."""
     if len(name.parts) > 2:
         return False
     keys = [name.key] if len(name.parts) == 2 else [name.last if s == PUBLIC else f"{s}.{name.last}" for s in path]
@@ -239,8 +240,8 @@ def _kinds(statement: Any, field: str) -> tuple[str, ...]:
 
 
 def explicit(statement: ast.Statement, snapshot: Snapshot, query_dialect: str) -> ast.Statement:
-    """A stored definition whose unqualified names are qualified with ``public``, so that its meaning does not depend on
-    the search path."""
+    """Returns a stored definition in which unqualified names are qualified with ``public``, so that the meaning of the
+    definition does not depend on the search path."""
     return _Explicit(snapshot, DEFAULT_PATH, query_dialect).statement(statement)
 
 

@@ -2,10 +2,10 @@
 duplicates that the log shows.
 
 The log's commits show which offsets each run read, in the order of the runs. An operation divides the runs: the runs
-that started at its epoch or later show its effect. Duplicates are offsets that were read before the operation and that
-the runs after the operation read again. A gap consists of the never-read offsets between the last record read before
-the operation and the first record read after the operation. Between two operations, there must be neither gaps nor
-duplicates.
+that started at the operation's epoch or later show the effect of the operation. Duplicates are offsets that were read
+before the operation and were read again by the runs after the operation. A gap consists of the never-read offsets
+between the last record read before the operation and the first record read after the operation. Between two operations,
+there must be neither gaps nor duplicates.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class _Stretch:
 
     ``first`` is the first offset read, and ``next`` is the offset after the last offset read. ``duplicates`` and
     ``gaps`` compare the offsets read with the offsets that were read before the first of the two operations;
-    ``inner_duplicates`` and ``inner_gaps`` compare consecutive reads with each other.
+    ``inner_duplicates`` and ``inner_gaps`` compare consecutive reads of these runs with each other.
     """
 
     first: int | None = None
@@ -108,10 +108,10 @@ class _Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """The observed effect of one operation on one split, from the log.
+    """The effect of one operation on one split, as observed in the log.
 
-    ``is_known`` is False if no records of the split's incarnation had been read before; the counts then have no
-    meaning.
+    ``is_known`` is False if no records of the split's incarnation had been read before the operation. In this case, the
+    counts have no meaning.
     """
 
     duplicates: int
@@ -124,8 +124,8 @@ class Observed:
 def stretches(
     commits: Iterable[CommittedRanges], epochs: Sequence[int]
 ) -> tuple[Mapping[tuple[int, str], Observed], Mapping[str, tuple[int, int]]]:
-    """Returns two mappings: from (operation's epoch, split) to the observed effect of the operation, and from split to
-    the duplicates and gaps that occurred between operations.
+    """Returns two mappings. The first mapping has the observed effect of an operation for each pair (epoch of the
+    operation, split). The second mapping has, for each split, the duplicates and gaps that occurred between operations.
 
     ``epochs`` are in ascending order; ``commits`` are in the order of the log.
     """
@@ -177,8 +177,8 @@ def _begin(before: _Read, life: SplitIdentity, start: int) -> _Stretch:
 
 
 def lower_show_source_continuity(statement: ShowSourceContinuity, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW SOURCE CONTINUITY: one row per operation and split compares prediction and observation; further rows are
-    about the records that were read between operations."""
+    """Lowers SHOW SOURCE CONTINUITY. For each operation and split, one row compares the prediction with the
+    observation. Further rows are about the records that were read between operations."""
     source = find_source(snapshot, statement.name)
     all_records = tuple(reversed(operations_on(inspector, source)))
     rows: list[tuple[object, ...]] = []
@@ -192,8 +192,8 @@ def lower_show_source_continuity(statement: ShowSourceContinuity, snapshot: Snap
 
 
 def _shown(column: str, value: object) -> object:
-    """A value as shown for a source whose offsets do not fit into 64 bits: an offset becomes a string, and a difference
-    of offsets becomes NULL."""
+    """Returns a value in the form for a source whose offsets do not fit into 64 bits. In this form, an offset is a
+    string, and a difference of offsets is NULL."""
     if column in _OFFSETS:
         return None if value is None else str(value)
     return None if column in ("duplicates", "gaps") and isinstance(value, int) and value >= MOST_COUNTED else value
@@ -250,7 +250,7 @@ def _found_again(
     operation.
 
     ``epochs`` are in ascending order. If the operation discarded the split, the source found the split's records later,
-    so reading these records is no effect of the operation.
+    so the fact that these records were read is not an effect of the operation.
     """
     return frozenset(
         (max((at for at in epochs if at < record.epoch), default=0), split)

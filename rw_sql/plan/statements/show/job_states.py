@@ -1,4 +1,5 @@
-"""Determines the states of jobs and of their objects, as SHOW statements, the status page and the metrics show them."""
+"""Determines the states of jobs and of their objects. SHOW statements, the status page and the metrics show these
+states."""
 
 from __future__ import annotations
 
@@ -75,8 +76,8 @@ def job_states(
 
 def source_state(snapshot: Snapshot, source: SourceRecord, statuses: Mapping[str, JobStatus]) -> tuple[str, str]:
     """A source's state and the reason for the state. The state is PAUSED, THROTTLED, or IDLE (no job reads the source,
-    or only REFRESH TABLE reads it). Otherwise, the state is the state that the owner reported, or WAITING if no owner
-    has reported a state.
+    or only REFRESH TABLE reads the source). Otherwise, the state is the state that the owner reported, or WAITING if no
+    owner has reported a state.
 
     If the source has several readers, the result is the state of the first reader that is not RUNNING.
     """

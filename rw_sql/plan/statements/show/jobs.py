@@ -1,4 +1,4 @@
-"""SHOW JOBS and SHOW METRICS: their columns, and the origin of the values."""
+"""Lowers SHOW JOBS and SHOW METRICS, and defines their columns and the origin of the values."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 def show_jobs(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW JOBS: the state of each job, with its lag in records and its restarts.
+    """Lowers SHOW JOBS, which shows the state of each job, with the lag in records and the number of restarts.
 
-    ``rw_sql.runtime.status.reading`` and ``rw_sql.cli.shell.result_forms`` name each column of the result.
+    The modules ``rw_sql.runtime.status.reading`` and ``rw_sql.cli.shell.result_forms`` use the names of all columns of
+    the result.
     """
     behind = inspector.jobs.lags()
     rows: list[tuple[object, ...]] = [
@@ -50,7 +51,7 @@ def show_jobs(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) 
 
 
 def lower_show_metrics(statement: ShowMetrics, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW METRICS: the values of the metrics server, one per row."""
+    """Lowers SHOW METRICS, which shows the values of the metrics server, one value per row."""
     rows: list[tuple[object, ...]] = [
         (sample.name, ", ".join(f"{name}={value}" for name, value in sample.labels), float(sample.value))
         for sample in inspector.jobs.metrics()

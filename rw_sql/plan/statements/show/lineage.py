@@ -1,4 +1,4 @@
-"""Lowers SHOW LINEAGE: each object with its state, its lag, its inputs and its readers."""
+"""Lowers SHOW LINEAGE, which shows each object with its state, its lag, its inputs and its readers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def lower_show_lineage(statement: ShowLineage, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW LINEAGE [OF n]: the rows are in creation order; ``n`` is a table, source, view, sink, connection or Delta
-    table."""
+    """Lowers SHOW LINEAGE [OF n]. The rows are in the order in which the objects were created. ``n`` is a table,
+    source, view, sink, connection or Delta table."""
     of = None
     if statement.name is not None:
         name = object_name(statement.name)

@@ -1,4 +1,4 @@
-"""Functions that all listings share: the functions select objects by FROM and LIKE, and make the plan that shows
+"""Functions that all listings share. The functions select objects by FROM and LIKE, and make the plan that shows
 rows."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lowers SHOW and DESCRIBE to tables. Nothing is changed."""
+"""Lowers SHOW and DESCRIBE. The result is a table, and nothing is changed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 def lower_show_objects(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW SOURCES and the other statements that list the objects of a kind, the schemas or the jobs."""
+    """Lowers SHOW SOURCES and the other statements that list the objects of a kind, the schemas or the jobs."""
     if statement.where is not None:
         raise SqlError(
             NOT_SUPPORTED,
@@ -221,7 +221,8 @@ def _show_secrets(statement: ShowObjects, snapshot: Snapshot) -> Plan:
 
 
 def lower_show_create(statement: ShowCreate, snapshot: Snapshot, search_path: tuple[str, ...] = DEFAULT_PATH) -> Plan:
-    """SHOW CREATE: shows the canonical definition in the catalog. Parsing the shown text yields the stored definition.
+    """Lowers SHOW CREATE, which shows the canonical definition in the catalog. If the shown text is parsed, the result
+    is the stored definition.
 
     If the search path differs from the default, names in ``public`` are qualified, so that the statement can be run
     with that path.
@@ -260,7 +261,7 @@ def lower_show_create(statement: ShowCreate, snapshot: Snapshot, search_path: tu
 
 
 def lower_describe(statement: Describe, snapshot: Snapshot) -> Plan:
-    """DESCRIBE: the columns of a table, source, view or sink."""
+    """Lowers DESCRIBE, which shows the columns of a table, source, view or sink."""
     name = object_name(statement.name)
     record = find_relation(snapshot, name) or snapshot.find("sink", name)
     if isinstance(record, SourceRecord):

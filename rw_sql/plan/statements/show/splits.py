@@ -1,4 +1,4 @@
-"""Lowers SHOW SOURCE SPLITS: the position of every split, and its lag behind the upstream."""
+"""Lowers SHOW SOURCE SPLITS, which shows the position of every split, and the split's lag behind the upstream."""
 
 from __future__ import annotations
 
@@ -49,10 +49,11 @@ SLOT_COLUMNS = (
 
 
 def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW SOURCE SPLITS: for each reader and split, the start and the position, compared with the upstream's bounds.
+    """Lowers SHOW SOURCE SPLITS. For each reader and split, the result has the start and the position, compared with
+    the upstream's bounds.
 
-    ``start`` is the position last set by a statement or by discovery; ``lag_ms`` is the age of the oldest unread
-    record, NULL if unknown.
+    ``start`` is the position that a statement or discovery has set last. ``lag_ms`` is the age of the oldest unread
+    record; NULL if this age is unknown.
     """
     source = find_source(snapshot, statement.name)
     options = source_options(snapshot, source)
@@ -76,16 +77,16 @@ def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot, in
 
 
 def _shown(column: str, value: object) -> object:
-    """A value as shown for a source whose offsets do not fit into 64 bits: an offset becomes a string, and a difference
-    of offsets becomes NULL."""
+    """Returns a value in the form for a source whose offsets do not fit into 64 bits. In this form, an offset is a
+    string, and a difference of offsets is NULL."""
     if column in _OFFSETS:
         return None if value is None else str(value)
     return None if column == "lag" and isinstance(value, int) and value >= MOST_COUNTED else value
 
 
 def _with_slot(connector_name: str, row: tuple[object, ...], slot: SlotDetails | None) -> tuple[object, ...]:
-    """A row with the additional columns for a change data capture source: the position in the server's notation, and
-    the slot."""
+    """Returns a row with the additional columns for a change data capture source: the position in the server's
+    notation, and the slot."""
     position = row[2]
     if not isinstance(position, int):
         return (*row, None, *((None,) * 4 if slot is None else (slot.name, slot.status, slot.retained_bytes, None)))

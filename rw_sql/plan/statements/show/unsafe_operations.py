@@ -1,4 +1,4 @@
-"""Lowers SHOW UNSAFE OPERATIONS to a table. Nothing is changed."""
+"""Lowers SHOW UNSAFE OPERATIONS. The result is a table, and nothing is changed."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def _find(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 
 def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW UNSAFE OPERATIONS [FOR n]: lists the unsafe operations, latest first. ``n`` may be the name of a dropped
-    source.
+    """Lowers SHOW UNSAFE OPERATIONS [FOR n], which lists the unsafe operations, latest first. ``n`` may be the name of
+    a dropped source.
 
     Operations on an existing object are listed under all names that the object has had.
 
-    The column ``undo`` has the statement that would undo an operation. Whether the undo is possible is checked only
-    when this statement is run. The column ``rewind`` has the statement that also restores the rows, if there is a
+    The column ``undo`` has the statement that would undo an operation. Only when this statement runs, rw_sql checks
+    whether the undo is possible. The column ``rewind`` has the statement that also restores the rows, if there is a
     rewind point.
     """
     name = object_name(statement.name) if statement.name else None
@@ -86,8 +86,8 @@ def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snap
 
 
 def _rewinds(snapshot: Snapshot, record: OperationRecord, points: Iterable[RewindPoint]) -> str | None:
-    """Returns the statements that restore the state, including rows, as it was just before an operation. Returns None
-    if there is no rewind point."""
+    """Returns the statements that restore the state just before an operation, including the rows. Returns None if there
+    is no rewind point."""
     sources = [
         source
         for point in points

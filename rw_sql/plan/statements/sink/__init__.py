@@ -1,5 +1,5 @@
-"""CREATE, DROP, PAUSE and RESUME SINK.
+"""Lowers CREATE, DROP, PAUSE and RESUME SINK.
 
-Imports: ``common`` and the packages of ``plan`` below ``statements``. Begin with ``sink``; ``plan/checks/sinks.py`` has
-its checks.
+Imports: ``common`` and the packages of ``plan`` below ``statements``. Begin with ``sink``. The checks are in
+``plan/checks/sinks.py``.
 """

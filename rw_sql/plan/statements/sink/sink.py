@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def lower_create_sink(statement: CreateSink, snapshot: Snapshot, inspector: Inspector, query_dialect: str) -> Plan:
-    """CREATE SINK: checks everything, including the target, before the sink is stored."""
+    """Lowers CREATE SINK. Everything, including the target, is checked before the sink is stored."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("sink", name):
         return nothing(statement, name, f'sink "{name}" already exists')
@@ -227,7 +227,7 @@ def _has_snapshot(statement: CreateSink) -> bool:
 
 
 def lower_drop_sink(statement: DropSink, snapshot: Snapshot) -> Plan:
-    """DROP SINK: keeps the rows in the target."""
+    """Lowers DROP SINK. The rows in the target are kept."""
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("sink", name) is None:
         return nothing(statement, name, f'sink "{name}" does not exist')
@@ -252,7 +252,7 @@ def _put(statement: PauseSink | ResumeSink, snapshot: Snapshot, record: SinkReco
 
 
 def lower_pause_sink(statement: PauseSink, snapshot: Snapshot) -> Plan:
-    """PAUSE SINK: stops the sink. The sink stays stopped across restarts and keeps its positions."""
+    """Lowers PAUSE SINK, which stops the sink. The sink remains stopped after restarts and keeps its positions."""
     sink = find_sink(snapshot, statement.name)
     if sink.is_paused:
         return nothing(statement, sink.name, "already paused")
@@ -261,7 +261,7 @@ def lower_pause_sink(statement: PauseSink, snapshot: Snapshot) -> Plan:
 
 
 def lower_resume_sink(statement: ResumeSink, snapshot: Snapshot) -> Plan:
-    """RESUME SINK: the sink continues at its positions."""
+    """Lowers RESUME SINK. The sink continues at its positions."""
     sink = find_sink(snapshot, statement.name)
     if not sink.is_paused:
         return nothing(statement, sink.name, "it is not paused")

@@ -1,5 +1,5 @@
-"""CREATE, ALTER and DROP SOURCE, PAUSE and RESUME, and rate limits.
+"""Lowers CREATE, ALTER and DROP SOURCE, PAUSE and RESUME, and rate limits.
 
-Imports: ``common`` and the packages of ``plan`` below ``statements``. Begin with ``source``; ``plan/checks/sources.py``
-has its checks.
+Imports: ``common`` and the packages of ``plan`` below ``statements``. Begin with ``source``. The checks are in
+``plan/checks/sources.py``.
 """

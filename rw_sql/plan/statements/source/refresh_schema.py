@@ -1,4 +1,5 @@
-"""Lowers ALTER SOURCE … REFRESH SCHEMA: adopts the newest schema of the registry, and appends its new columns."""
+"""Lowers ALTER SOURCE … REFRESH SCHEMA, which adopts the newest schema of the registry, and appends the new columns of
+this schema."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def lower_refresh_source_schema(statement: AlterRefreshSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER SOURCE … REFRESH SCHEMA. The new columns are NULL in existing rows, and existing views do not see the new
-    columns.
+    """Lowers ALTER SOURCE … REFRESH SCHEMA. The new columns are NULL in existing rows, and existing views do not see
+    the new columns.
 
     Raises SqlError if columns would be dropped or changed.
     """
@@ -57,7 +58,8 @@ def lower_refresh_source_schema(statement: AlterRefreshSchema, snapshot: Snapsho
 
 
 def schema_rows(name: str, change: SchemaChange) -> tuple[ResultRow, ...]:
-    """The result rows about a change to the schema: one per new column, and one per new field without a column."""
+    """Returns the result rows about a change to the schema. There is one row per new column, and one row per new field
+    that gets no column."""
     told = [f"column {column} {kind} added: NULL in existing rows" for column, kind in change.added]
     told += [
         f"field {field} has no column: a column for it was dropped, and the log still contains that column's values"

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 def lower_alter_source_set(statement: AlterSet, snapshot: Snapshot) -> Plan:
-    """ALTER {SOURCE | TABLE} s SET source_rate_limit or barrier_interval_ms; DEFAULT removes the parameter from the
-    definition.
+    """Lowers ALTER {SOURCE | TABLE} s SET source_rate_limit or barrier_interval_ms. DEFAULT removes the parameter from
+    the definition.
 
-    The upstream is not contacted, so that an unreachable source can be slowed down too.
+    The upstream is not contacted, so that a source can be slowed down even if its upstream is unreachable.
     """
     source = find_source_of(snapshot, statement.kind, statement.name)
     current = definition_of(source)

@@ -80,7 +80,8 @@ def lower_create_source(
     is_shared: bool = True,
     is_of_table: bool = False,
 ) -> Plan:
-    """CREATE SOURCE: checks everything, including the upstream, and resolves the splits' start positions to offsets.
+    """Lowers CREATE SOURCE. Everything, including the upstream, is checked, and the splits' start positions are
+    resolved to offsets.
 
     ``is_shared`` is the default for the property ``shared``. For a source that is not shared, each view resolves the
     start positions itself. Only the source of a table may have a change format.
@@ -198,7 +199,8 @@ def _paused_at_birth(statement: CreateSource) -> bool:
 
 
 def lower_drop_source(statement: DropSource, snapshot: Snapshot) -> Plan:
-    """DROP SOURCE: refused while other objects read the source; with CASCADE, these objects are dropped too."""
+    """Lowers DROP SOURCE. The statement is refused while other objects read the source. With CASCADE, these objects are
+    dropped too."""
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("source", name) is None:
         return nothing(statement, name, f'source "{name}" does not exist')
@@ -254,7 +256,7 @@ def _pause(statement: PauseSource | PauseAllSources, snapshot: Snapshot, source:
 
 
 def _kept_upstream(snapshot: Snapshot, source: SourceRecord | None) -> tuple[ResultRow, ...]:
-    """Notices about sources whose upstream must retain its log while the source is paused."""
+    """Returns notices about sources whose upstream must retain its log while the source is paused."""
     sources = snapshot.all("source") if source is None else (source,)
     return tuple(
         ResultRow(
@@ -269,18 +271,18 @@ def _kept_upstream(snapshot: Snapshot, source: SourceRecord | None) -> tuple[Res
 
 
 def lower_pause_source(statement: PauseSource, snapshot: Snapshot) -> Plan:
-    """PAUSE SOURCE: stops the source's readers. The readers stay stopped across restarts."""
+    """Lowers PAUSE SOURCE, which stops the source's readers. The readers remain stopped after restarts."""
     return _pause(statement, snapshot, find_source(snapshot, statement.name))
 
 
 def lower_pause_all_sources(statement: PauseAllSources, snapshot: Snapshot) -> Plan:
-    """PAUSE ALL SOURCES: one pause that covers every source, present and future."""
+    """Lowers PAUSE ALL SOURCES. The statement stores one pause, which applies to every present and future source."""
     return _pause(statement, snapshot, None)
 
 
 def lower_resume_source(statement: ResumeSource, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """RESUME SOURCE: removes the source's own pause, and assigns splits that the source does not read yet, such as the
-    splits of topics that were added to its properties during the pause."""
+    """Lowers RESUME SOURCE, which removes the source's own pause. The statement also assigns splits that the source
+    does not read yet, such as the splits of topics that were added to the source's properties during the pause."""
     source = find_source(snapshot, statement.name)
     own = [record for record in snapshot.all("pause") if record.source_id == source.id]
     held = [record for record in snapshot.all("pause") if record.source_id is None]
@@ -321,7 +323,7 @@ def unread_topics(snapshot: Snapshot, source: SourceRecord) -> frozenset[str]:
 
 
 def lower_resume_all_sources(statement: ResumeAllSources, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """RESUME ALL SOURCES: reverts PAUSE ALL SOURCES. Sources that were paused individually stay paused.
+    """Lowers RESUME ALL SOURCES, which reverts PAUSE ALL SOURCES. Sources that were paused individually stay paused.
 
     Like RESUME SOURCE, the statement assigns the splits of topics that were added to a source's properties, so that
     ``latest`` refers to the time of this statement.

@@ -1,7 +1,8 @@
-"""The names of the objects that a source's reader creates upstream, such as a slot, a subscription or a session.
+"""Determines the names of the objects that a source's reader creates upstream, such as a slot, a subscription or a
+session.
 
-If the user gives no name, CREATE generates a name and stores the name in the source's definition. The reader finds its
-object by this name, so every later definition of the source must contain the name.
+If the user gives no name, CREATE generates a name and stores the name in the source's definition. The reader finds the
+upstream object by this name, so every later definition of the source must contain the name.
 """
 
 from __future__ import annotations

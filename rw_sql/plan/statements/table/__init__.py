@@ -1,6 +1,7 @@
-"""CREATE, ALTER, REFRESH and DROP TABLE, changes to columns, and RENAME of any object.
+"""Lowers CREATE, ALTER, REFRESH and DROP TABLE, changes to columns, and RENAME of any object.
 
-A table is a source and a view with the same name: ``source_of_table`` keeps their definitions consistent.
+A table consists of a source and a view with the same name. The module ``source_of_table`` keeps the two definitions
+consistent.
 
 Imports: ``common``, ``source`` and the packages of ``plan`` below ``statements``. Begin with ``table``.
 """

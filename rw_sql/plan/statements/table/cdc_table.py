@@ -125,13 +125,14 @@ def _live_from(statement: CreateTable, snapshot: Snapshot, inspector: Inspector,
 
 
 def _rate_limit(statement: CreateTable) -> int | None:
-    """The limit of a table's snapshot in rows per second."""
+    """The rate limit of a table's snapshot in rows per second."""
     given = {option.key: option_text(option.value) for option in statement.options}
     return int(given[RATE_LIMIT]) if RATE_LIMIT in given else None
 
 
 def lower_alter_table_rate_limit(statement: AlterSet, snapshot: Snapshot) -> Plan:
-    """ALTER TABLE t SET backfill_rate_limit: limits the rate at which the snapshot of an upstream table is read.
+    """Lowers ALTER TABLE t SET backfill_rate_limit, which limits the rate at which the snapshot of an upstream table is
+    read.
 
     The table's source restarts once.
     """

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 
 def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER TABLE … ADD COLUMN: a column that is not generated is also added to the source's definition."""
+    """Lowers ALTER TABLE … ADD COLUMN. A column that is not generated is also added to the source's definition."""
     if statement.kind != "TABLE":
         raise SqlError(
             NOT_SUPPORTED,
@@ -181,8 +181,8 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot, inspe
 
 
 def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER TABLE … RENAME COLUMN: records and files keep the old name; the definition maps the new name to the old
-    name. Like DROP COLUMN, the statement is refused while views or sinks may use the column.
+    """Lowers ALTER TABLE … RENAME COLUMN. Records and files keep the old name, and the definition maps the new name to
+    the old name. Like DROP COLUMN, the statement is refused while views or sinks may use the column.
     """
     table = find_table(snapshot, statement.name)
     source = _source(snapshot, table, statement.name)
@@ -329,8 +329,8 @@ def _check_unused(statement: AlterTableDropColumn, table: TableRecord, written: 
 
 
 def _required(schema: str) -> frozenset[str]:
-    """The columns that are not nullable in a table's files. Such columns have a DEFAULT, and are in tables that older
-    versions of rw_sql created."""
+    """The columns that are not nullable in a table's files. Such columns have a DEFAULT. They exist only in tables that
+    older versions of rw_sql created."""
     return frozenset(field["name"] for field in json.loads(schema)["fields"] if not field["nullable"])
 
 
@@ -381,7 +381,8 @@ def _redefined(
 
 
 def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTableRenameColumn) -> None:
-    """Raises SqlError if a view or sink that sees the column may already use the new name for something else."""
+    """Raises SqlError if the new name of a column may already have another meaning in a view or sink that sees the
+    column."""
     old, new = statement.column, statement.new_column
     knowing = users_of_new_name(snapshot, table, old, new)
     if knowing:

@@ -1,5 +1,5 @@
-"""Renames connections and secrets: changes the records of the connections and secrets, and the definitions that name
-them in options."""
+"""Renames connections and secrets. The module changes the records of the connections and secrets, and the definitions
+whose options name them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans a change to one object's name, for RENAME TO, SET SCHEMA and the undo of both."""
+"""Plans a change to one object's name, for RENAME TO, for SET SCHEMA, and for the undo of these statements."""
 
 from __future__ import annotations
 

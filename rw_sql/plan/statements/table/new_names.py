@@ -1,4 +1,5 @@
-"""Renames objects: changes their records, the records of their readers, and the records of pauses and rebuilds.
+"""Renames objects. The module changes the records of the objects, the records of their readers, and the records of
+pauses and rebuilds.
 
 :mod:`.named_by_others` does the same for connections and secrets, to which definitions refer by name.
 """
@@ -74,8 +75,8 @@ def renamed(snapshot: Snapshot, names: Mapping[int, str], span: Span) -> tuple[l
 
 
 def _own(snapshot: Snapshot, record: Named, new: str) -> list[Change]:
-    """The changes to the records that contain an object's name: the object's own record and, for example, the records
-    of its rebuilds and pauses."""
+    """Returns the changes to the records that contain an object's name: the object's own record and, for example, the
+    records of the object's rebuilds and pauses."""
     match record:
         case TableRecord():
             return _table(snapshot, record, new)
@@ -106,7 +107,8 @@ def _source(snapshot: Snapshot, source: SourceRecord, new: str) -> list[Change]:
 
 
 def _table(snapshot: Snapshot, table: TableRecord, new: str) -> list[Change]:
-    """The changes to a table, its source, and the records of their pauses, all of which contain the table's name."""
+    """Returns the changes to a table, to the table's source, and to the records of their pauses. All of these records
+    contain the table's name."""
     definition = replace(table_definition(table.definition), name=Name.of(new))
     kept = table.maintenance
     changed = replace(

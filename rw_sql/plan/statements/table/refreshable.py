@@ -39,7 +39,8 @@ MODE, INTERVAL = REFRESH_OPTIONS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshOptions:
-    """The refresh options in WITH: the mode, and the interval of automatic refreshes (None: only manual refreshes)."""
+    """The refresh options in WITH. The fields are the mode, and the interval of automatic refreshes (None if there are
+    only manual refreshes)."""
 
     mode: str = STREAMING
     interval_s: int | None = None
@@ -177,9 +178,9 @@ def lower_create_refreshable(
 ) -> Plan:
     """Creates the table, its source and its refresh state (IDLE) in one commit. Does not read rows from upstream.
 
-    With ``must_fit``, the upstream must respond and have the columns with compatible types.
+    If ``must_fit`` is True, the upstream must respond, and must have the columns with compatible types.
 
-    ``make`` returns the record of the table, given the record of the source.
+    ``make`` is a function that takes the record of the source and returns the record of the table.
     """
     check_refreshable(statement)
     name, span = statement.name.key, statement.name.span

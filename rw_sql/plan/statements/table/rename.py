@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def lower_alter_rename(statement: AlterRename, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """RENAME TO: the object keeps its rows, and the object and its readers keep their positions."""
+    """Lowers RENAME TO. The object keeps its rows, and the object and its readers keep their positions."""
     record = find_named(statement, statement.name, snapshot, "RENAME TO")
     written = _in_its_schema(snapshot, statement.new_name, record.name)
     new = object_name(written)

@@ -1,4 +1,4 @@
-"""Lowers ALTER … SET SCHEMA. Other objects that read or use the object continue to read or use it."""
+"""Lowers ALTER … SET SCHEMA. Other objects that read or use the moved object continue to do so."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def lower_alter_set_schema(statement: AlterSetSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SET SCHEMA: the object keeps its rows, and the object and its readers keep their positions."""
+    """Lowers SET SCHEMA. The object keeps its rows, and the object and its readers keep their positions."""
     record: Named | ConnectionRecord | SecretRecord
     match statement.kind:
         case "CONNECTION":

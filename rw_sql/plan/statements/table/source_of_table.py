@@ -52,7 +52,7 @@ def with_tables(snapshot: Snapshot, plan: Plan) -> Plan:
 
 
 def following(snapshot: Snapshot, changes: tuple[Change, ...]) -> tuple[Change, ...]:
-    """The changes, plus the updated definition of each table whose source is changed."""
+    """Returns the changes and, in addition, the updated definition of each table whose source is changed."""
     told = {change.record.id for change in changes if isinstance(change, PutObject)}
     sources = {
         c.record.id: c.record for c in changes if isinstance(c, PutObject) and isinstance(c.record, SourceRecord)
@@ -69,12 +69,13 @@ def following(snapshot: Snapshot, changes: tuple[Change, ...]) -> tuple[Change, 
 
 
 def without_tables(changes: tuple[Change, ...]) -> tuple[Change, ...]:
-    """The changes to sources without the changes to their tables, which :func:`following` derives."""
+    """Returns the changes to sources without the changes to their tables, because :func:`following` derives the
+    latter."""
     return tuple(c for c in changes if not (isinstance(c, PutObject) and isinstance(c.record, TableRecord)))
 
 
 def follows_source(old: ObjectRecord | None, new: ObjectRecord | None) -> bool:
-    """True if nothing but a table's definition changed, as after a change to the properties of the table's source."""
+    """True if only a table's definition has changed, as after a change to the properties of the table's source."""
     if not isinstance(old, TableRecord) or not isinstance(new, TableRecord):
         return False
     return replace(old, definition=new.definition) == new

@@ -1,4 +1,4 @@
-"""Lowers ALTER … SWAP WITH: exchanges the names of two objects of the same kind in one commit."""
+"""Lowers ALTER … SWAP WITH, which exchanges the names of two objects of the same kind in one commit."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SWAP_NAMES = "SWAP {}"
 
 
 def lower_alter_swap(statement: AlterSwap, snapshot: Snapshot) -> Plan:
-    """SWAP WITH: after the commit, each name refers to the other object for new readers; existing readers keep reading
-    the same objects.
+    """Lowers SWAP WITH. After the commit, each name refers to the other object for new readers, and existing readers
+    continue to read the same objects.
 
     Both objects keep their rows, and the objects and their readers keep their positions.
     """
@@ -65,8 +65,8 @@ def swapped(statement: Statement, snapshot: Snapshot, one: Named, other: Named, 
 
 
 def _goes_on(snapshot: Snapshot, reader: Named, one: Named, other: Named) -> ResultRow:
-    """The result row for a reader of one of the objects: the reader continues to read the same rows under the object's
-    new name."""
+    """Returns the result row for a reader of one of the objects. The reader continues to read the same rows under the
+    object's new name."""
     new = [now for found, now in ((one, other.name), (other, one.name)) if reader in snapshot.readers_of(found.id)]
     return ResultRow(
         object=reader.name, change="ALTERED", detail=f"reads the same rows, which now belong to {' and '.join(new)}"
@@ -74,7 +74,7 @@ def _goes_on(snapshot: Snapshot, reader: Named, one: Named, other: Named) -> Res
 
 
 def _find(statement: AlterSwap, name: Name, snapshot: Snapshot) -> Named:
-    """Like find_named. If the object is of another kind, the error states that the two kinds differ."""
+    """Does the same as find_named. If the object is of another kind, the error states that the two kinds differ."""
     wanted = statement.kind.lower().replace(" ", "_")
     last = object_name(name)
     found = find_relation(snapshot, last) or snapshot.find("sink", last)

@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 
 
 def lower_create_table(statement: CreateTable, snapshot: Snapshot, inspector: Inspector, query_dialect: str) -> Plan:
-    """CREATE TABLE with a connector: checks everything, including the upstream, and creates the table and its source
-    in one commit."""
+    """Lowers CREATE TABLE with a connector. Checks everything, including the upstream, and creates the table and its
+    source in one commit."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("table", name):
         return nothing(statement, name, f'table "{name}" already exists')
@@ -112,7 +112,7 @@ def table_record(
     query_dialect: str,
     stored_names: tuple[tuple[str, str], ...] = (),
 ) -> TableRecord:
-    """The catalog record of a new table over a source. Raises SqlError if its expressions are invalid."""
+    """The catalog record of a new table over a source. Raises SqlError if the table's expressions are invalid."""
     key = primary_key(statement)
     query = table_query(statement, query_dialect)
     own = relation_of(source)
@@ -185,7 +185,7 @@ def _with_columns(query: str, more: tuple[tuple[str, str], ...]) -> str:
 
 
 def reading(query: str, name: str) -> str:
-    """A table's query in which the table's source has another name."""
+    """Returns a table's query, with another name for the table's source."""
     return f"{query.rpartition(' FROM ')[0]} FROM {_quoted(name)}"
 
 
@@ -207,9 +207,9 @@ def _refused(statement: CreateTable, why: str, hint: str | None) -> SqlError:
 
 
 def lower_drop_table(statement: DropTable, snapshot: Snapshot) -> Plan:
-    """DROP TABLE: drops the table and its source.
+    """Lowers DROP TABLE, which drops the table and its source.
 
-    The statement is refused while views or sinks read the table; with CASCADE, these views and sinks are dropped too.
+    The statement is refused while views or sinks read the table. With CASCADE, these views and sinks are dropped too.
     """
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("table", name) is None:
@@ -231,7 +231,7 @@ def lower_drop_table(statement: DropTable, snapshot: Snapshot) -> Plan:
 
 
 def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER TABLE … DROP CONNECTOR: drops the source. The rows and the table's readers are kept."""
+    """Lowers ALTER TABLE … DROP CONNECTOR, which drops the source. The rows and the table's readers are kept."""
     table = find_table(snapshot, statement.name)
     source = find_source_of(snapshot, "TABLE", statement.name)
     status = inspector.jobs.statuses().get(view_job(table.id))

@@ -1,6 +1,6 @@
 """Lowers ALTER MATERIALIZED VIEW … AS: replaces a view's query.
 
-Queries read the old rows until the new table has caught up.
+Queries of the view read the old rows until the new table has caught up.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ stopped once the cause is gone, so its progress is kept."""
 def lower_alter_materialized_view_query(
     statement: AlterMaterializedViewQuery, snapshot: Snapshot, inspector: Inspector, query_dialect: str
 ) -> Plan:
-    """ALTER MATERIALIZED VIEW v AS query: the rest of the view's definition is kept."""
+    """Lowers ALTER MATERIALIZED VIEW v AS query. The rest of the view's definition is kept."""
     view = find_view(snapshot, statement.name)
     definition = replace(view_definition(view.definition), name=statement.name, query=statement.query)
     return lower_new_definition(statement, snapshot, inspector, view, definition, query_dialect)
@@ -175,8 +175,8 @@ def _means_the_same(view: MaterializedViewRecord, definition: CreateMaterialized
 
 
 def gains_columns(snapshot: Snapshot, view: MaterializedViewRecord) -> bool:
-    """True if the view would have more columns if it were created now with the same definition. The reason is that the
-    view's query selects columns by ``*``, and that columns were added to an input after the view was created."""
+    """True if the view would have more columns if it were created again with the same definition. This happens if the
+    view's query selects columns by ``*``, and columns were added to an input after the view was created."""
     return bool(unseen_columns(snapshot, view)) and not view_definition(view.definition).columns
 
 
@@ -220,8 +220,8 @@ def _rebuilds(
 
 
 def is_rebuild_stalled(snapshot: Snapshot, inspector: Inspector, view: MaterializedViewRecord) -> bool:
-    """True if the rebuild of the view, or the rebuild of a view that depends on it, is STALLED for a reason that does
-    not pass, for example because records of a history have expired. The statement then starts the rebuilds again."""
+    """True if the rebuild of the view, or the rebuild of a view that depends on it, is STALLED for a lasting reason,
+    for example because records of a history have expired. In this case, the statement starts the rebuilds again."""
     ids, statuses = {view.id, *(found.id for found in snapshot.dependents_of(view.id))}, inspector.jobs.statuses()
     jobs = [rebuild_job(rebuild) for rebuild in snapshot.all("rebuild") if rebuild.view_id in ids]
     found = (statuses[job] for job in jobs if job in statuses)

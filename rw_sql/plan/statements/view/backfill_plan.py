@@ -1,4 +1,4 @@
-"""Plans the backfill of a new view: which existing records of each source the view reads.
+"""Plans the backfill of a new view. The plan determines which existing records of each source the view reads.
 
 The commit of the view stores the plan.
 """
@@ -146,7 +146,7 @@ def _parallelism(option: Option) -> int:
 
 
 def startup_of(statement: CreateMaterializedView) -> dict[str, Span]:
-    """The places of the startup options in a statement."""
+    """The positions of the startup options in a statement's text."""
     return {option.key: option.key_place for option in statement.options}
 
 
@@ -162,13 +162,13 @@ def plan_histories(
     is_recomputed: bool = False,
     is_new: bool = False,
 ) -> PlannedHistories:
-    """The histories of a view that reads these inputs and is created or rebuilt now.
+    """Returns the histories of a view that reads these inputs and that a statement creates or rebuilds.
 
     ``startup`` are the view's own startup options, and ``spans`` are the places of these options in the statement.
     ``name`` and ``span`` are the name of the view and the place of this name. An input has no history if the view needs
     exactly the rows that the input's log has; the view then reads the log from the beginning. ``is_recomputed`` is True
-    if the view always reads the rows that the log has, because it reads these rows again when its other inputs change.
-    Such a view has no histories. ``is_new`` is True if the statement creates the view.
+    if the view reads the rows of the log again when its other inputs change. Such a view has no histories. ``is_new``
+    is True if the statement creates the view.
 
     Raises SqlError NOT_SUPPORTED if a new view that is recomputed has startup options.
     """
@@ -295,14 +295,14 @@ def _without_lost(
     *,
     is_started: bool,
 ) -> tuple[list[SplitHistory], int]:
-    """Returns the splits, and the number of records that no longer exist. In the result, each split has its term, and
-    ``gone`` has the offsets whose records the view cannot or must not have.
+    """Returns the splits, and the number of records that no longer exist. Each returned split has its term, and its
+    ``gone`` contains the offsets whose records the view cannot read or must not read.
 
     ``missing`` are the offsets without rows in the log. If the upstream has lost the record of a deleted row, the
     upstream may have another record at the same offset. That record is not part of the history, because the source did
     not read it. ``is_started`` is True if the view has a startup mode of its own. If this mode begins at or after the
-    first lost offset of a split, the log's rows from lost records belong to the time before the view's beginning, so
-    the view does not get these rows.
+    first lost offset of a split, the log's rows from lost records are from before the view's start, so the view does
+    not get these rows.
     """
     if upstream is None:
         return [replace(split, term=positions.states[split.split].term) for split in splits], 0
@@ -414,7 +414,7 @@ def _latest(
     positions: Mapping[str, SplitState],
     cuts: Mapping[str, int],
 ) -> dict[str, int]:
-    """For each split, the offset for which ``latest`` stands.
+    """Returns, for each split, the offset at which reading begins with the startup mode ``latest``.
 
     For a split that existed at CREATE SOURCE, the result is the end offset at that time or, if the upstream has since
     lost records before that end, the first lost offset. For a partition that was added to a topic later, the result is
@@ -445,7 +445,7 @@ def _latest(
 def is_plain(positions: Positions, splits: Iterable[SplitHistory]) -> bool:
     """True if a log contains exactly the history of the splits, each offset once, and no other rows.
 
-    A view can then read the log from the beginning: first the history, then the new rows.
+    In this case, a view can read the log from the beginning: first the history, then the new rows.
     """
     if not positions.is_complete or positions.is_trimmed:
         return False
@@ -470,8 +470,8 @@ def is_plain(positions: Positions, splits: Iterable[SplitHistory]) -> bool:
 
 
 def _term(state: SplitState, upstream: Upstream) -> int | None:
-    """A term (Kafka: leader epoch) during which the upstream's log of the split had all records before the position
-    ``state``.
+    """Returns a term (Kafka: leader epoch) during which the upstream's log of the split contained all records before
+    the position ``state``.
 
     Returns None if no such term is known.
     """

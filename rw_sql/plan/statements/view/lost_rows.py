@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostRange:
-    """Offsets ``[start, end)`` of a split. At these offsets, the source has last read records that the upstream has
-    lost in the meantime. ``cut`` is the first lost offset, which may be before ``start``."""
+    """Offsets ``[start, end)`` of a split. The records that the source has last read at these offsets have been lost by
+    the upstream in the meantime. ``cut`` is the first lost offset, which may be before ``start``."""
 
     split: str
     start: int
@@ -39,9 +39,10 @@ def lost_ranges(
     wanted: Mapping[str, Spans],
     upstream: Upstream,
 ) -> tuple[LostRange, ...]:
-    """The offsets in ``wanted`` at which the source has last read records that the upstream has lost in the meantime.
+    """Returns offsets in ``wanted``. The records that the source has last read at these offsets have been lost by the
+    upstream in the meantime.
 
-    ``readings`` are the pieces of the log that belong to the current incarnations of the splits. The upstream is
+    ``readings`` are the pieces of the log with records of the current incarnations of the splits. The upstream is
     contacted only for pieces that were read in an earlier term (Kafka: leader epoch) than the present term.
     """
     waiting: list[tuple[int, SplitState]] = []

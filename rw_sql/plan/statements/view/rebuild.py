@@ -1,5 +1,5 @@
-"""Lowers REBUILD MATERIALIZED VIEW: builds a new table, while queries read the old rows until the new table has
-caught up."""
+"""Lowers REBUILD MATERIALIZED VIEW, which builds a new table. Queries read the old rows until the new table has caught
+up."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SWAP = "SWAP REBUILT"
 def lower_rebuild_materialized_view(
     statement: RebuildMaterializedView, snapshot: Snapshot, inspector: Inspector
 ) -> Plan:
-    """REBUILD: builds the view's table again, from the splits that the view's sources have now.
+    """Lowers REBUILD, which builds the view's table again from the splits that the view's sources have at present.
 
     With CASCADE, also rebuilds the views that read this view. The statement is refused if sinks depend on the view, or
     if views depend on the view and CASCADE is missing. Such dependents have read rows that the rebuilt view may not
@@ -110,9 +110,9 @@ def lower_rebuild_materialized_view(
 
 
 def next_generation(view: MaterializedViewRecord, before: RebuildRecord | None) -> int:
-    """The generation of a view's next table: a number that the view has never used.
+    """Returns the generation of a view's next table, which is a number that the view has never used.
 
-    ``before`` is the view's unfinished rebuild, if any.
+    ``before`` is the view's unfinished rebuild; None if there is no unfinished rebuild.
     """
     return max(view.generation, view.last_generation, before.generation if before is not None else 0) + 1
 
@@ -147,8 +147,8 @@ def _require_alone(
 
 
 def rebuild_groups(snapshot: Snapshot) -> tuple[tuple[RebuildRecord, ...], ...]:
-    """The rebuilds in progress, in groups: if one view reads another view, directly or indirectly, the rebuilds of both
-    views are in the same group. The tables of a group are swapped together."""
+    """Returns the rebuilds in progress, in groups. If one view reads another view, directly or indirectly, the rebuilds
+    of both views are in the same group. The tables of a group are swapped together."""
     groups: list[tuple[RebuildRecord, ...]] = []
     then = rebuilt(snapshot)
     places = {view.id: at for at, view in enumerate(in_reading_order(then.all("materialized_view")))}

@@ -1,7 +1,7 @@
 """Extracts the changes of a record, for each FORMAT. This module uses only Spark expressions, so no record passes
 through Python.
 
-A record's changes are an array of ``struct<op, error, fields, keys>``. ``fields`` maps the column names of an
+The changes of a record form an array of ``struct<op, error, fields, keys>``. ``fields`` maps the column names of an
 upstream row to their values as text, with numbers marked or in their original spelling
 (:mod:`rw_sql.runtime.decoding.json_text`). If ``keys`` is not NULL, the key's columns come from ``keys`` instead of
 ``fields``. ``error`` is set if the record or a part of it is invalid.
@@ -65,7 +65,8 @@ _VALUE_ALONE = r'^\s*("[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9]+([.][0-9]+)?([eE][+-]?
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventKey:
-    """A table's primary key: its columns, and whether the only column is the record's key itself (INCLUDE key).
+    """A table's primary key. The fields are the key's columns, and whether the only column is the record's key itself
+    (INCLUDE key).
 
     ``encode`` is the encoding of the records' keys. ``is_text`` is true if JSON writes the column's value as a string.
     """
@@ -77,7 +78,7 @@ class EventKey:
 
 
 def upsert_changes(records: StepsT, key: EventKey) -> StepsT:
-    """UPSERT: the record's value is the row; a record without a value deletes the row.
+    """Extracts the changes of FORMAT UPSERT. The record's value is the row. A record without a value deletes the row.
 
     The key's columns come from the record's key.
     """
@@ -101,7 +102,8 @@ def upsert_changes(records: StepsT, key: EventKey) -> StepsT:
 
 
 def debezium_changes(records: StepsT, key: EventKey, *, ignore_key: bool, has_types: bool) -> StepsT:
-    """DEBEZIUM: the record's value is the envelope, either at the top level or in ``payload``.
+    """Extracts the changes of FORMAT DEBEZIUM. The record's value is the envelope, either at the top level or in
+    ``payload``.
 
     A record without a value deletes the row with its key.
 
@@ -177,7 +179,7 @@ def _key_types() -> Column:
 
 
 def _types(fields: Column) -> Column:
-    """The column types in ``schema``, which contains them below ``before`` and ``after``."""
+    """Returns the column types in ``schema``. The schema contains these types below ``before`` and ``after``."""
     return _types_of(f.get(f.filter(fields, lambda part: part["field"].isin("after", "before")), f.lit(0))["fields"])
 
 
@@ -206,7 +208,8 @@ def _scale_in(part: Column) -> Column:
 
 
 def maxwell_changes(records: StepsT, key: EventKey) -> StepsT:
-    """MAXWELL: ``data`` is the row, ``old`` the values that an update replaced. Rows of a bootstrap are inserts."""
+    """Extracts the changes of FORMAT MAXWELL. ``data`` is the row, and ``old`` contains the values that an update
+    replaced. Rows of a bootstrap are inserts."""
     read = _read(records, f"type STRING, data {_FIELDS}, old {_FIELDS}")
     event = f.col(_EVENT)
     rows = f.struct(last_of_each(event["data"]).alias("data"), last_of_each(event["old"]).alias("old"))
@@ -230,10 +233,11 @@ def maxwell_changes(records: StepsT, key: EventKey) -> StepsT:
 
 
 def canal_changes(records: StepsT, key: EventKey) -> StepsT:
-    """CANAL: ``data`` has the rows of one statement, and ``old`` has the values that an update replaced in each row.
+    """Extracts the changes of FORMAT CANAL. ``data`` has the rows of one statement, and ``old`` has the values that an
+    update replaced in each row.
 
-    A statement may change a row several times, and rows may take over each other's keys. The last change of a key
-    applies.
+    A statement may change a row several times, and a row may take over the key of another row. For each key, the last
+    change applies.
     """
     read = _read(records, f"isDdl BOOLEAN, type STRING, data ARRAY<{_FIELDS}>, old ARRAY<{_FIELDS}>")
     event = f.col(_EVENT)
@@ -274,7 +278,8 @@ def _read(records: StepsT, schema: str) -> StepsT:
 
 
 def _exact(records: StepsT, name: str, into: str) -> StepsT:
-    """Adds the text of a key or value to the records, ready for parsing; NULL if the bytes are not valid UTF-8 text."""
+    """Adds a column with the text of a key or value to the records, in a form that can be parsed. The text is NULL if
+    the bytes are not valid UTF-8."""
     return records.withColumn(into, once(f.when(is_text(f.col(name)), exact(with_end(f.col(name))))))
 
 
@@ -292,7 +297,7 @@ def _is_corrupt() -> Column:
 
 
 def change_of(op: int, fields: Column, keys: Column | None = None) -> Column:
-    """A single change, in the form that the items of the column CHANGES have."""
+    """Returns a single change in the form of an item of the column CHANGES."""
     made = f.struct(
         f.lit(op).alias("op"),
         f.lit(None).cast("string").alias("error"),
@@ -313,7 +318,8 @@ def _failed(message: Column | str) -> Column:
 
 
 def _moved(row: Column, old: Column, keys: Sequence[str]) -> Column:
-    """The changes for an upserted row. If an update changed the row's key, the delete of the old key comes first."""
+    """Returns the changes for an upserted row. If an update changed the row's key, the first change deletes the old
+    key."""
     old_keys = [f.coalesce(field_of(old, name, keys), field_of(row, name, keys)) for name in keys]
     is_other = f.lit(False)
     for name, old_key in zip(keys, old_keys, strict=True):
@@ -362,7 +368,8 @@ def _last_of_each_key(changes: Column, keys: Sequence[str]) -> Column:
 
 
 def _record_keys(key: EventKey) -> Column:
-    """The values of the primary key's columns, read from a record's key; NULL for a column that the record's key lacks.
+    """Returns the values of the primary key's columns from a record's key. A value is NULL if the record's key lacks
+    the column.
 
     With TEXT and BYTES, the record's key is the single column's value. With JSON, the record's key is an object with
     the columns or, for a single column, the column's value as JSON. Unquoted text is not accepted as a JSON key,
@@ -394,7 +401,7 @@ def _no_key(key: EventKey) -> str:
 
 
 def _holding(fields: Column, keys: Sequence[str]) -> Column:
-    """The fields, or NULL if they lack a column of the key."""
+    """Returns the fields, or NULL if a column of the key is missing in them."""
     found = f.lit(True)
     for name in keys:
         found = found & field_of(fields, name, keys).isNotNull()

@@ -1,4 +1,4 @@
-"""Parses dates and times from text or a number (:func:`count`). The result is exact, or it is NULL. This module uses
+"""Parses dates and times from text or a number (:func:`count`). The result is either exact or NULL. This module uses
 only Spark expressions.
 
 A column stores times to the microsecond, in the years 1 to 9999. Times with more digits, and times in other years, do
@@ -48,14 +48,15 @@ def count(text: Column) -> Column:
     """The whole number that ``text`` denotes; NULL if ``text`` is not a whole number.
 
     A pattern is checked before the cast, because casting a string that is not a number throws an exception internally.
-    These exceptions took four fifths of the decoding time. Callers should store the result in a separate column,
-    because the expressions for times reference the result often.
+    In a measurement, these exceptions took four fifths of the decoding time. Callers should store the result in a
+    separate column, because the expressions for times reference the result often.
     """
     return f.when(text.rlike(r"^\s*[+-]?[0-9]+\s*\z"), text.try_cast("bigint"))
 
 
 def date(text: Column, days: Column) -> Column:
-    """A date, from text or from a number of days since 1970-01-01. A time of day other than midnight does not fit."""
+    """Returns a date. The input is a text, or a number of days since 1970-01-01. A time of day other than midnight does
+    not fit."""
     counted = f.when(
         days.between(_FIRST_DAY, _LAST_DAY), f.date_add(f.lit("1970-01-01").cast("date"), days.cast("int"))
     )
@@ -65,7 +66,7 @@ def date(text: Column, days: Column) -> Column:
 
 
 def timestamp(text: Column, number: Column, mode: str, type_name: Column | None) -> Column:
-    """A time without a zone (TIMESTAMP). The text has no zone or is in UTC, or the time is written as a number.
+    """A time without a zone (TIMESTAMP). The input is a text without a zone, a text in UTC, or a number.
 
     ``type_name`` is the field's type in Debezium's schema.
     """
@@ -81,7 +82,7 @@ def timestamp(text: Column, number: Column, mode: str, type_name: Column | None)
 def timestamptz(text: Column, number: Column, mode: str, type_name: Column | None, *, needs_zone: bool) -> Column:
     """A point in time (TIMESTAMPTZ), which is written as text with a zone or as a number.
 
-    Text without a zone counts as UTC, or does not fit if ``needs_zone`` is set.
+    If ``needs_zone`` is set, text without a zone does not fit. Otherwise, text without a zone counts as UTC.
     """
     if mode == "utc_without_suffix":
         return _in_range(f.when(text.rlike(rf"^{_DATE}{_TIME}\z"), _in_utc(text)))
@@ -103,8 +104,8 @@ def _in_utc(text: Column) -> Column:
 
 
 def _as_spark_reads(text: Column) -> Column:
-    """Adds the seconds to a time if they are missing, because Spark requires them before a zone, and removes a suffix
-    after the UTC offset."""
+    """Converts a time to a form that Spark can read. Adds the seconds if they are missing, because Spark requires
+    seconds before a zone. Also removes a suffix after the UTC offset."""
     bare = f.regexp_replace(text, f.lit(rf"^({_DATE}{_TIME}{_ZONE})({_MORE})\z"), f.lit("$1"))
     has_seconds = (f.length(text) < 17) | (f.substring(text, 17, 1) == ":")
     whole = f.concat(f.substring(bare, 1, 16), f.lit(":00"), f.substr(bare, f.lit(17)))
@@ -121,7 +122,7 @@ def _in_range(moment: Column) -> Column:
 def _micros_of(number: Column, mode: str, type_name: Column | None) -> Column:
     """Converts a number to microseconds since 1970; NULL if the number is out of range.
 
-    The field's type determines the unit. If the type has no unit, the mode determines it.
+    The field's type determines the unit. If the type has no unit, the mode determines the unit.
     """
     found = _micros(number, mode)
     if type_name is not None:

@@ -1,4 +1,4 @@
-"""Parses numbers from text. The result is exact, or it is NULL. This module uses only Spark expressions.
+"""Parses numbers from text. The result is either exact or NULL. This module uses only Spark expressions.
 
 Spark's casts are not sufficient. Spark's casts round decimals to the column's scale, and return infinity for a float
 that is too large. Spark's casts also accept Java's literals (``1d``, ``0x1p3``), digits of other scripts, and control
@@ -52,7 +52,8 @@ def is_infinite(number: Column) -> Column:
 
 
 def decimal(text: Column, precision: int, scale: int) -> Column:
-    """A decimal; NULL if it has more significant digits before or after the point than its column allows."""
+    """Returns a decimal; NULL if the number has more significant digits before or after the point than the column
+    allows."""
     written = text.try_cast(f"decimal({precision}, {scale})")
     return f.when(text.rlike(_NUMBER) & _has_scale(text, scale), written)
 
@@ -68,8 +69,8 @@ def _has_scale(text: Column, scale: int) -> Column:
 
 
 def _scale_of(text: Column) -> Column:
-    """The number of digits that a number with an exponent has after the point when it is written without the exponent,
-    not counting trailing zeros. The result is negative for 1e3."""
+    """Returns the number of digits after the point that a number with an exponent has when it is written without the
+    exponent. Trailing zeros do not count. The result is negative for 1e3."""
     mantissa = f.regexp_replace(text, f.lit(r"[eE][\s\S]*+"), f.lit(""))
     point = f.instr(mantissa, ".")
     fraction = f.when(point > 0, f.length(mantissa) - point).otherwise(f.lit(0))
@@ -95,7 +96,7 @@ def has_long_number(text: Column, digits: int) -> Column:
     """True if a JSON text may contain a number with more digits after the point than ``digits``, or a number with an
     exponent so large that Java would compute for minutes.
 
-    A pattern finds the numbers in the text, so digits inside a string may count too.
+    A pattern searches the text for numbers, so digits inside a string may count too.
     """
     point = rf"(?<=[.])[0-9]{{{max(0, digits - 8)}}}(?:[0-9]{{9}}|[0-9]*+[eE]-)"
     exponent = r"(?<=[0-9.][eE])(?:-[0-9]{2}|[+]?[0-9]{4})[0-9]*+(?=[ \t\r\n\"\],}])"
@@ -108,7 +109,8 @@ def has_other_number(text: Column) -> Column:
 
 
 def plain_decimal(encoded: Column, scale: Column) -> Column:
-    """The text of a decimal from its scale and the base64 of its unscaled value (big-endian two's complement).
+    """Returns the text of a decimal. The input is the decimal's scale, and the base64 of the decimal's unscaled value
+    (big-endian two's complement).
 
     The result is NULL if the decimal has more than 38 digits, or if the scale is NULL or beyond ±16,383.
     """
@@ -116,7 +118,7 @@ def plain_decimal(encoded: Column, scale: Column) -> Column:
 
 
 def decimal_of_bytes(unscaled: Column, scale: Column) -> Column:
-    """Like :func:`plain_decimal`, from the bytes of the unscaled value."""
+    """Does the same as :func:`plain_decimal`, but takes the bytes of the unscaled value."""
     both = f.struct(f.hex(unscaled).alias("digits"), scale.alias("scale"))
     text = let(both, lambda parts: _plain(parts.getField("digits"), parts.getField("scale")))
     return f.when(scale.between(-_WIDEST_SCALE, _WIDEST_SCALE), text)

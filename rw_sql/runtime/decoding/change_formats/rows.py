@@ -66,7 +66,8 @@ _TOLD = ("NUMERIC", "BIGINT", *FLOATING, "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"
 
 
 def change_rows(records: StepsT, statement: CreateSource) -> tuple[StepsT, Column]:
-    """The changes in upstream records, one per row, and the error of each row (NULL if it is valid).
+    """Returns the changes in upstream records, one change per row, and the error of each row (NULL if the row is
+    valid).
 
     Adds the columns ``_rw_row`` (a struct of the declared columns) and ``_rw_op``, and also ``_rw_unchanged`` if
     records may omit unchanged values. The columns of the records are kept.
@@ -103,8 +104,8 @@ def rows_of(
     *,
     has_types: bool = False,
 ) -> tuple[StepsT, Column]:
-    """The rows for changes in the column CHANGE, as :func:`change_rows` returns them. The column CHANGES has all
-    changes of the same record."""
+    """Returns the rows for the changes in the column CHANGE, in the same form as :func:`change_rows`. The column
+    CHANGES has all changes of the same record."""
     change = f.col(CHANGE)
     # The values are computed in steps. If a value is a separate column, Spark computes it only once, even if it is
     # referenced several times.
@@ -154,7 +155,7 @@ def _prepared(rows: StepsT, statement: CreateSource, *, has_types: bool) -> Step
 
 
 def _is_told(column: ColumnDefinition) -> bool:
-    """True for a column whose values, or items, Debezium encodes in several ways."""
+    """True for a column if Debezium encodes the column's values, or the items of its values, in several ways."""
     element = column.data_type.element
     return column.data_type.name in _TOLD or (element is not None and element.name in _TOLD)
 

@@ -1,7 +1,7 @@
 """Detects values that a record omits because they did not change. This module uses only Spark expressions.
 
 Debezium writes a placeholder for a value that the database did not provide, such as a value that PostgreSQL stores out
-of line (TOAST), or a large object in Oracle. The form of the placeholder depends on its column's type:
+of line (TOAST), or a large object in Oracle. The form of the placeholder depends on the type of the column:
 
 - a string
 - the string's bytes as base64 or as hexadecimal digits
@@ -11,8 +11,8 @@ of line (TOAST), or a large object in Oracle. The form of the placeholder depend
 - a map from the string to itself
 - this map as JSON in a string
 
-An array or a map with other elements is data: Debezium writes the placeholder in place of a whole value. Only the path
-of an unchanged value is recorded. ``rw_sql/runtime/views/unchanged.py`` fills in the row's value.
+An array or a map with other elements is data, because Debezium writes the placeholder only in place of a whole value.
+Only the path of an unchanged value is recorded. ``rw_sql/runtime/views/unchanged.py`` fills in the row's value.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Placeholder:
 
     @property
     def uuid(self) -> str:
-        """The UUID of the placeholder's bytes, as Java computes it."""
+        """The UUID that Java computes from the placeholder's bytes."""
         digest = bytearray(hashlib.md5(self.text.encode(), usedforsecurity=False).digest())
         digest[6], digest[8] = digest[6] & 0x0F | 0x30, digest[8] & 0x3F | 0x80
         return str(uuid.UUID(bytes=bytes(digest)))
@@ -118,13 +118,14 @@ def _paths(path: tuple[str, ...], text: Column, data_type: DataType, placeholder
 
 
 def path_of(path: tuple[str, ...], is_unchanged: Column) -> Column:
-    """An array with one item: the path if the value at the path is unchanged, otherwise NULL."""
+    """Returns an array with one item. The item is the path if the value at the path is unchanged; otherwise, the item
+    is NULL."""
     return f.array(f.when(is_unchanged, f.lit(unchanged_path(path))))
 
 
 def _parts(text: Column, data_type: DataType, placeholder: Placeholder) -> Column:
-    """A struct's fields as text, named ``_0``, ``_1``, …; :func:`field_of` finds them. NULL if the placeholder is not
-    the value of any field, or if the text is not a JSON object."""
+    """Returns a struct's fields as text, under the names ``_0``, ``_1``, … :func:`field_of` finds the fields. Returns
+    NULL if the placeholder is not the value of any field, or if the text is not a JSON object."""
     names = [field.name for field in data_type.fields]
 
     def found(fields: Column) -> Column:
@@ -136,7 +137,7 @@ def _parts(text: Column, data_type: DataType, placeholder: Placeholder) -> Colum
 
 
 def _without(text: Column, data_type: DataType, placeholder: Placeholder) -> Column:
-    """A struct's text without the fields whose value is the placeholder; any other text as it is.
+    """Returns a struct's text without the fields whose value is the placeholder. Any other text is returned unchanged.
 
     Placeholders inside maps and arrays are kept.
     """
@@ -155,7 +156,8 @@ def _without(text: Column, data_type: DataType, placeholder: Placeholder) -> Col
 
 
 def unchanged(paths: Sequence[Column], is_moved: Column) -> Column:
-    """The unchanged paths, with MOVED if the row's key changed; NULL if there are no unchanged paths."""
+    """Returns the unchanged paths; NULL if there are no unchanged paths. If the row's key changed, the result also
+    contains MOVED."""
     found = f.array_compact(f.concat(f.array(f.lit(None).cast("string")), *paths))
     moved = f.array_compact(f.array(f.when(is_moved, f.lit(MOVED))))
     return f.when(f.size(found) > 0, f.concat(found, moved))

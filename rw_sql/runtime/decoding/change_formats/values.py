@@ -1,4 +1,4 @@
-"""Converts the text of a JSON value or CSV field to a column's value. The result is exact, or it is NULL. This module
+"""Converts the text of a JSON value or CSV field to a column's value. The result is either exact or NULL. This module
 uses only Spark expressions.
 
 All formats use these rules; ``docs/reference/formats.md`` lists them. A string that does not fit its column results in
@@ -44,9 +44,9 @@ class ValueRules:
     ``timestamptz`` and ``timestamp`` are modes defined in :mod:`rw_sql.connectors.formats`. ``needs_zone`` is true if a
     TIMESTAMPTZ needs an explicit zone. ``bytes_as`` is the text form of bytes: ``base64``, one character per byte
     (``latin1``), UTF-8 text (``utf8``), or PostgreSQL's hexadecimal digits (``hex``). ``booleans`` are the words for
-    true and false. ``counts_dimensions``: an array fits only a type of as many dimensions; otherwise, CHARACTER
-    VARYING accepts an element that is an array, and an array type accepts a string with the JSON of an array. JSONB
-    always accepts an element that is an array.
+    true and false. If ``counts_dimensions`` is true, an array fits only an array type with the same number of
+    dimensions. Otherwise, CHARACTER VARYING accepts an element that is an array, and an array type accepts a string
+    with the JSON of an array. JSONB always accepts an element that is an array.
     """
 
     timestamptz: str = GUESS
@@ -93,8 +93,8 @@ def value_of(
     told: Told | None = None,
     number: Column | None = None,
 ) -> Column:
-    """The value of a type, read from a JSON value's text (for a string, its content); NULL if the text does not fit the
-    type.
+    """Returns the value of a type that is read from ``text``; NULL if the text does not fit the type. ``text`` is the
+    text of a JSON value or, for a string, the content of the string.
 
     Numbers inside the JSON of a nested type may be marked (:mod:`rw_sql.runtime.decoding.json_text`). Other strings
     contain no marks. ``told`` is the type of a time, or of an array's items, in the record's embedded schema.
@@ -157,7 +157,8 @@ def _bytes(text: Column, rules: ValueRules) -> Column:
 
 
 def _as_told(text: Column, told: Told) -> Column:
-    """The text of a number. Debezium's ``precise`` decimals are decoded if the record's schema names them."""
+    """Returns the text of a number. A ``precise`` decimal of Debezium is decoded if the record's schema names this
+    type."""
     variable = f.from_json(text, "scale STRING, value STRING")
     own_scale = without_marks(variable.getField("scale")).try_cast("int")
     is_decimal = told.type == "org.apache.kafka.connect.data.Decimal"
@@ -174,8 +175,8 @@ def _nested(text: Column, data_type: DataType, rules: ValueRules, items: Told | 
 
 
 def _read(text: Column, data_type: DataType, rules: ValueRules, told: Told | None = None) -> Column:
-    """A struct of the ``value`` of a text and ``is_misfit``, which is true if the value or a part of it does not
-    fit. ``told`` is the type of the value, or of an array's items."""
+    """Returns a struct with the field ``value``, which is the value of a text, and the field ``is_misfit``, which is
+    true if the value or a part of the value does not fit. ``told`` is the type of the value, or of an array's items."""
     if data_type.name not in NESTED:
         return let(
             prepared(text, data_type, told),

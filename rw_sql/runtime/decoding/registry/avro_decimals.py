@@ -1,8 +1,8 @@
 """Detects values that their columns cannot have: decimals whose bytes exceed the schema's precision, dates and times
 outside of the years 1 to 9999, and strings that are not UTF-8.
 
-Spark reads a decimal of at most 18 digits as the lowest 64 bits of its bytes, without a check. Such decimals are
-therefore read with more digits, and each value is compared with the schema's precision.
+If a decimal has at most 18 digits, Spark reads only the lowest 64 bits of the decimal's bytes, without a check. Such
+decimals are therefore read with more digits, and each value is compared with the schema's precision.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _WIDEST = 38
 
 
 def wide_decimal(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of a schema's part, in which a decimal that Spark reads as 64 bits gets the maximum number of digits for
-    its bytes."""
+    """Returns a copy of a part of a schema. In this copy, a decimal that Spark reads as 64 bits gets the maximum number
+    of digits that fit into its bytes."""
     return dict(schema) if _of_64_bits(schema) is None else {**schema, "precision": _most_digits(schema)}
 
 
@@ -52,15 +52,16 @@ def narrow_decimal(schema: avro.Schema) -> Callable[[Column], Column] | None:
 class FitCheck:
     """Checks the decimals, dates, times and strings in a value. ``named`` are the schema's named types.
 
-    ``within`` are the names of the enclosing types. A type inside itself is not checked again.
+    ``within`` are the names of the enclosing types. If a type contains itself, it is not checked again.
     """
 
     named: Mapping[str, avro.Schema]
     within: frozenset[str] = frozenset()
 
     def of(self, schema: avro.Schema) -> Callable[[Column], Column] | None:
-        """The condition that all parts of a value fit. Each :func:`wide_decimal` must fit the schema's precision, all
-        dates and times must be in the years 1 to 9999, and all strings must be UTF-8. The condition is never NULL.
+        """Returns the condition that all parts of a value fit. Each :func:`wide_decimal` must fit the schema's
+        precision, all dates and times must be in the years 1 to 9999, and all strings must be UTF-8. The condition is
+        never NULL.
 
         Returns None if the schema has no values to check.
         """
@@ -97,7 +98,7 @@ class FitCheck:
 
 
 def _all(parts: Sequence[tuple[str, Callable[[Column], Column] | None]]) -> Callable[[Column], Column] | None:
-    """The condition on a struct that is true if the conditions on all of its fields are true."""
+    """Returns a condition on a struct. It is true if the conditions on all fields of the struct are true."""
     checks = [(name, check) for name, check in parts if check is not None]
     if not checks:
         return None
@@ -119,7 +120,7 @@ def _of_all(
 
 
 def _of_map(check: Callable[[Column], Column] | None) -> Callable[[Column], Column]:
-    """The condition that all keys of a map are UTF-8, and all of its values fit."""
+    """Returns the condition that all keys of a map are UTF-8 and that all values of the map fit."""
 
     def fits(value: Column) -> Column:
         keys = f.forall(f.map_keys(value), _is_text)
@@ -137,7 +138,8 @@ def _or_null(value: Column, fits: Column) -> Column:
 
 
 def _of_64_bits(schema: avro.Schema) -> tuple[int, int] | None:
-    """Precision and scale of a decimal if Spark would drop some of its bytes; None for all other types."""
+    """Returns the precision and the scale of a decimal, if Spark would drop some of the decimal's bytes; None for all
+    other types."""
     found = decimal_of(schema)
     if found is None or found[0] > _LONG_DIGITS or schema.get("size", _WIDEST) <= _LONG_BYTES:
         return None
@@ -145,7 +147,7 @@ def _of_64_bits(schema: avro.Schema) -> tuple[int, int] | None:
 
 
 def _most_digits(schema: Mapping[str, Any]) -> int:
-    """The greatest precision that a decimal of the type ``schema`` can have."""
+    """Returns the greatest precision that a decimal of the type ``schema`` can have."""
     size = schema.get("size")
     return _WIDEST if size is None else min(_WIDEST, most_digits(size))
 

@@ -1,4 +1,4 @@
-"""Reads Avro records in Confluent's frame as rows, with Spark's own reader of Avro.
+"""Reads Avro records in Confluent's frame as rows. The module uses Spark's own Avro reader.
 
 The id in a record identifies the schema of its writer. Avro resolves the record from this schema to the source's
 schema. A record that cannot be read becomes a row of NULLs, together with the reason.
@@ -58,7 +58,7 @@ class AvroReader:
     """Reads one binary column.
 
     ``writers.reader`` is the source's schema in normal form, already reduced to the needed fields. ``map_mode`` is
-    ``map`` or ``jsonb``. If the schema is not a record, ``single`` is the column for its value. If the schema is that
+    ``map`` or ``jsonb``. If the schema is not a record, ``single`` is the column for the value. If the schema is that
     of Debezium's events, ``event_keys`` are the columns of the primary key, and the row ``before`` is read with only
     these columns. The result of :meth:`read` is in columns whose names begin with ``into``.
     """
@@ -73,21 +73,21 @@ class AvroReader:
 
     @property
     def row(self) -> str:
-        """The column of the rows: NULL for a record that cannot be read."""
+        """The column with the rows. The row is NULL for a record that cannot be read."""
         return f"{self.into}_row"
 
     @property
     def fault(self) -> str:
-        """The column of the reasons: NULL for a record that can be read."""
+        """The column with the reasons. The reason is NULL for a record that can be read."""
         return f"{self.into}_fault"
 
     @property
     def head(self) -> str:
-        """The column of the records' first bytes."""
+        """The column with the first bytes of the records."""
         return f"{self.into}_head"
 
     def read(self, records: StepsT, writers: Sequence[Writer]) -> StepsT:
-        """Adds the rows and faults to the records. Records of other writers count as records with an unknown
+        """Adds the rows and faults to the records. The records of all other writers count as records with an unknown
         schema."""
         key = tuple(writer.identity for writer in writers)
         steps = self._made.get(key)
@@ -154,8 +154,7 @@ class AvroReader:
         return f.struct(*(self._value(row[e["name"]], e["type"], named).alias(e["name"]) for e in fields))
 
     def _value(self, value: Column, schema: avro.Schema, named: Mapping[str, avro.Schema]) -> Column:
-        """Converts a value to its column's type; returns the column unchanged if Spark already reads it in that
-        type."""
+        """Converts a value to its column's type. Returns the value unchanged if Spark already reads it as that type."""
         convert = self._conversion(schema, named)
         return value if convert is None else convert(value)
 
@@ -230,14 +229,15 @@ def _from_avro(payload: Column, writer: str, options: Mapping[str, str]) -> Colu
 
 
 def _read_schema(schema: avro.Schema) -> avro.Schema:
-    """The schema of records for Spark's reader: the result of :func:`_plain`, with the field :data:`OK` added."""
+    """Returns the schema of records for Spark's reader. This is the result of :func:`_plain` with the additional field
+    :data:`OK`."""
     made = _plain(schema)
     return {**made, "fields": [*made["fields"], {"name": OK, "type": "boolean", "default": True}]}
 
 
 def _plain(part: avro.Schema) -> avro.Schema:
-    """The schema with wide decimals, and without the logical types that Spark would convert to something other than the
-    plain number or text."""
+    """Returns the schema with wide decimals. The result lacks the logical types that Spark would convert to something
+    other than the plain number or text."""
     if isinstance(part, list):
         return [_plain(branch) for branch in part]
     if not isinstance(part, dict):

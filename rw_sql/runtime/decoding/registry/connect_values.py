@@ -1,5 +1,5 @@
-"""Converts values of the types of Kafka Connect and Debezium to the declared types of columns. The result is exact, or
-it is NULL.
+"""Converts values of the types of Kafka Connect and Debezium to the declared types of columns. The result is either
+exact or NULL.
 
 Spark's reader of Avro returns such values as the plain numbers, strings and records that represent them
 (:mod:`rw_sql.connectors.schemas.connect_types`). This module uses only Spark expressions.
@@ -35,14 +35,15 @@ _NESTED = ("STRUCT", "ARRAY", "MAP")
 @dataclass(frozen=True, slots=True)
 class RowConversion:
     """Converts the rows of a schema to declared columns. ``fields`` are the types of the fields that a row has, and
-    ``named`` the named types of the schema."""
+    ``named`` are the named types of the schema."""
 
     fields: Mapping[str, avro.Schema]
     named: Mapping[str, avro.Schema]
 
     @staticmethod
     def of(schema: avro.Schema, named: Mapping[str, avro.Schema] | None = None) -> RowConversion:
-        """``schema`` is the record type of a row. ``named`` are by default the named types within ``schema``."""
+        """Returns the conversion. ``schema`` is the record type of a row. By default, ``named`` are the named types
+        within ``schema``."""
         types = {each["name"]: each["type"] for each in schema["fields"]}
         return RowConversion(types, avro.definitions(schema) if named is None else named)
 
@@ -52,7 +53,8 @@ class RowConversion:
         return None if found is None else avro.only_branch(found, self.named)
 
     def plain(self, row: Column, column: ColumnDefinition) -> Column:
-        """A column's value as Spark reads it. If a row lacks the field, the result is NULL, with the declared type."""
+        """Returns a column's value as read by Spark. If a row lacks the field, the result is a NULL of the declared
+        type."""
         if column.name in self.fields:
             return row[column.name]
         return f.lit(None).cast(spark_type(column.data_type))
@@ -65,7 +67,7 @@ class RowConversion:
         return (plain if convert is None else convert(plain)).cast(spark_type(column.data_type))
 
     def misfits(self, row: Column, columns: Sequence[ColumnDefinition]) -> Column:
-        """The reason why a value of the row does not fit its column; NULL if all fit."""
+        """Returns the reason why a value of the row does not fit its column; NULL if all values fit."""
         found = [self.misfit(row[column.name], column) for column in columns if column.name in self.fields]
         return f.coalesce(*(each for each in found if each is not None), f.lit(None).cast("string"))
 
@@ -85,8 +87,8 @@ class RowConversion:
         return misfit(column, shown, f.when(~is_other, f.lit(True)))
 
     def is_placeholder(self, plain: Column, column: ColumnDefinition, placeholder: Placeholder) -> Column | None:
-        """The condition that a value, in the form in which Spark reads it, is Debezium's placeholder for an unchanged
-        value; None for a type without a placeholder."""
+        """Returns the condition that a value as read by Spark is Debezium's placeholder for an unchanged value; None
+        for a type without a placeholder."""
         schema: Any = self.part(column)
         kind = schema.get("type") if isinstance(schema, dict) else schema
         raw = placeholder.text.encode()
@@ -120,7 +122,7 @@ class RowConversion:
         return f.coalesce(found, f.lit(False))
 
     def _is_other(self, value: Column, schema: avro.Schema, data_type: DataType) -> Column:
-        """True if the value, or a part of it, does not fit."""
+        """True if the value, or a part of the value, does not fit."""
         convert = self._conversion(schema, data_type)
         if convert is None:
             return f.lit(False)
@@ -139,7 +141,8 @@ class RowConversion:
         return value.isNotNull() & convert(value).isNull()
 
     def _conversion(self, schema: avro.Schema, data_type: DataType) -> Callable[[Column], Column] | None:
-        """The conversion of values to the declared type; None if Spark already reads them in that type."""
+        """Returns the conversion of values to the declared type; None if Spark already reads the values as that
+        type."""
         schema = avro.only_branch(schema, self.named)
         if data_type.name == "ARRAY" and data_type.element is not None:
             return _of_items(self._conversion(schema["items"], data_type.element))
@@ -157,8 +160,8 @@ class RowConversion:
         return None if self._is_read_as(schema, data_type) else lambda value: value.try_cast(spark_type(data_type))
 
     def _is_read_as(self, schema: avro.Schema, data_type: DataType) -> bool:
-        """False for single values that Spark reads in another type than the declared type. A definition has such a
-        column only if an older version of rw_sql accepted the type."""
+        """Returns False for single values if Spark reads them as another type than the declared type. A definition has
+        such a column only if an older version of rw_sql accepted the type."""
         kind = avro.plain_type(schema, self.named)
         if kind is None or data_type.name in (*_NESTED, "JSONB"):
             return True

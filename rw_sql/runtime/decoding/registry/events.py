@@ -1,4 +1,4 @@
-"""The change formats UPSERT and DEBEZIUM with Avro, for rows that have been read already.
+"""Implements the change formats UPSERT and DEBEZIUM with Avro, for rows that have already been read.
 
 The columns of values and keys are the columns that ``AvroReader`` adds.
 """
@@ -41,13 +41,13 @@ def row_type(columns: Sequence[ColumnDefinition]) -> str:
 
 
 def typed(row: Column, columns: Sequence[ColumnDefinition], conversion: RowConversion) -> Column:
-    """A row with the declared columns and types. Fields that the row lacks, and values that do not fit, are NULL."""
+    """Returns a row with the declared columns and types. Missing fields, and values that do not fit, are NULL."""
     values = [conversion.value(conversion.plain(row, column), column).alias(column.name) for column in columns]
     return f.when(row.isNotNull(), f.struct(*values))
 
 
 def plain_row(row: Column, columns: Sequence[ColumnDefinition], conversion: RowConversion) -> Column:
-    """A row with the declared columns, whose values are as Spark reads them."""
+    """Returns a row with the declared columns. The values are those that Spark has read, without a conversion."""
     values = [conversion.plain(row, column).alias(column.name) for column in columns]
     return f.when(row.isNotNull(), f.struct(*values))
 
@@ -55,8 +55,8 @@ def plain_row(row: Column, columns: Sequence[ColumnDefinition], conversion: RowC
 def upsert_rows(
     records: StepsT, statement: CreateSource, key: AvroReader | None, *, is_empty_value: bool = False
 ) -> StepsT:
-    """UPSERT: adds ``_rw_op`` and ``_rw_fault``. If ``is_empty_value`` is set, a value of no bytes is a row, and not a
-    tombstone.
+    """Extracts the changes of FORMAT UPSERT: adds ``_rw_op`` and ``_rw_fault``. If ``is_empty_value`` is set, a value
+    without bytes is a row, not a tombstone.
 
     Before the call, ``_rw_row`` contains the decoded value. After the call, ``_rw_row`` contains the row of the change.
 
@@ -82,7 +82,8 @@ def upsert_rows(
 
 
 def debezium_rows(records: StepsT, statement: CreateSource, conversion: RowConversion, key: AvroReader) -> StepsT:
-    """DEBEZIUM: returns a row per change, with ``_rw_row``, ``_rw_op``, ``_rw_unchanged`` and ``_rw_fault``.
+    """Extracts the changes of FORMAT DEBEZIUM: returns one row per change, with ``_rw_row``, ``_rw_op``,
+    ``_rw_unchanged`` and ``_rw_fault``.
 
     Before the call, ``_rw_row`` contains the envelope with its fields ``op``, ``before`` and ``after``. The rows in
     ``before`` and ``after`` are results of :func:`plain_row`, so their values are not converted yet. ``after`` has the

@@ -1,5 +1,5 @@
-"""Decodes the records of a source that are Protobuf messages. The schema of a record's writer names the record's
-message type."""
+"""Decodes the records of a source that are Protobuf messages. The schema with which a record was written determines the
+record's message type."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class MessageWriters(Writers):
 
 @dataclass(slots=True)
 class MessageRecords:
-    """Reads the records of one source, as ``SchemaRecords`` does for Avro.
+    """Reads the records of one source. ``SchemaRecords`` does the same for Avro.
 
     ``writers`` is None if records have no frame, so that every record is a message of the source's type.
     """
@@ -61,8 +61,8 @@ class MessageRecords:
 
     @staticmethod
     def of(statement: CreateSource, options: Mapping[str, str]) -> MessageRecords | None:
-        """The reader of a source's records; None if the records are not Protobuf messages. ``options`` are the source's
-        resolved options."""
+        """Returns the reader of a source's records; None if the records are not Protobuf messages. ``options`` are the
+        source's options, with the values of secrets."""
         reader = ProtobufRows.of(statement)
         if reader is None:
             return None
@@ -85,11 +85,11 @@ class MessageRecords:
 
     @property
     def known_heads(self) -> frozenset[bytes]:
-        """The heads of the writers known so far."""
+        """The heads of the records of all writers that are known so far."""
         return frozenset(self.writers.heads) if self.writers is not None else frozenset()
 
     def unknown_in(self, faults: Iterable[str | None]) -> frozenset[bytes]:
-        """The heads that ``faults`` report as unknown but that the registry knows.
+        """Returns the heads that ``faults`` report as unknown although the registry has their schemas.
 
         Raises StalledError if the registry does not respond.
         """
@@ -100,8 +100,8 @@ class MessageRecords:
         return self._by(heads).read(records)
 
     def rows(self, records: DataFrame, heads: frozenset[bytes]) -> DataFrame:
-        """The records with ``_rw_row`` and ``_rw_fault``, and for a change format ``_rw_op``. Records that
-        :meth:`decoded` has decoded in this process are not decoded again.
+        """Returns the records with ``_rw_row`` and ``_rw_fault`` and, for a change format, with ``_rw_op``. Records
+        that :meth:`decoded` has decoded in this process are not decoded again.
 
         Raises StalledError if the registry does not respond.
         """

@@ -1,5 +1,5 @@
-"""Reads Protobuf messages as rows with the ``protobuf`` library: in Spark's Python processes, or in this process for
-small batches.
+"""Reads Protobuf messages as rows with the ``protobuf`` library. Small batches are read in this process, and all other
+batches in Spark's Python processes.
 
 A record's id refers to a schema of the registry. This schema is only used to find the record's message type. All
 messages are read with the source's schema.
@@ -35,7 +35,7 @@ built."""
 
 
 def _send_by_value() -> None:
-    """Makes Spark serialize this module by value, because its Python processes may not have the package."""
+    """Makes Spark serialize this module by value, because Spark's Python processes may not have the package."""
     import sys
 
     from pyspark import cloudpickle
@@ -47,7 +47,7 @@ def _send_by_value() -> None:
 
 @dataclass(frozen=True, slots=True)
 class ProtobufRows:
-    """Reads the messages of one source. ``kind`` is the type of the source's rows in Arrow.
+    """Reads the messages of one source. ``kind`` is the Arrow type of the source's rows.
 
     ``types`` are the message types of the known writers by the first bytes of a record; None if records have no frame.
     """
@@ -81,14 +81,14 @@ class ProtobufRows:
         )
 
     def read(self, records: pa.Table) -> pa.Table:
-        """Decodes records in this process; adds ``_rw_row`` and ``_rw_fault``."""
+        """Decodes records in this process, and adds ``_rw_row`` and ``_rw_fault`` to the records."""
         made = [self._arrays(batch) for batch in records.to_batches(max_chunksize=_RUN)]
         rows = pa.chunked_array([rows for rows, _ in made], self.kind)
         faults = pa.chunked_array([faults for _, faults in made], pa.string())
         return records.append_column(ROW, rows).append_column(FAULT, faults)
 
     def read_in_spark(self, records: DataFrame) -> DataFrame:
-        """Decodes a DataFrame of records; adds ``_rw_row`` and ``_rw_fault``."""
+        """Decodes a DataFrame of records, and adds ``_rw_row`` and ``_rw_fault`` to the records."""
         from pyspark.sql.types import StringType, StructField, StructType
 
         from rw_sql.connectors.support.arrow_schemas import spark_type_of

@@ -1,6 +1,6 @@
 """Decodes the values and keys of records whose schema is in a registry.
 
-The decoder then converts the result to rows of the log.
+Afterwards, the module ``decoder`` converts the result to rows of the log.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SchemaRecords:
     """Reads the records of one source.
 
     ``value`` decodes the records' values. ``key`` decodes the records' keys, if the keys are Avro too. ``subjects`` are
-    the subjects of the values' schemas, and ``key_subjects`` the subjects of the keys' schemas.
+    the subjects of the values' schemas, and ``key_subjects`` are the subjects of the keys' schemas.
     """
 
     statement: CreateSource
@@ -58,8 +58,8 @@ class SchemaRecords:
 
     @staticmethod
     def of(statement: CreateSource, options: Mapping[str, str]) -> SchemaRecords | None:
-        """The reader of a source's records; None if the source has no Avro schema. ``options`` are the source's
-        resolved options."""
+        """Returns the reader of a source's records; None if the source has no Avro schema. ``options`` are the source's
+        options, with the values of secrets."""
         stored = stored_schema(statement)
         if stored is None or statement.format is None or statement.format.encode != "AVRO":
             return None
@@ -113,11 +113,11 @@ class SchemaRecords:
 
     @property
     def known_heads(self) -> frozenset[bytes]:
-        """The heads of the writers known so far."""
+        """The heads of the records of all writers that are known so far."""
         return frozenset((*self.value.writers.heads, *(self.key.writers.heads if self.key is not None else ())))
 
     def unknown_in(self, faults: Iterable[str | None]) -> frozenset[bytes]:
-        """The heads that ``faults`` report as unknown, but whose schemas the registry has.
+        """Returns the heads that ``faults`` report as unknown although the registry has their schemas.
 
         Raises StalledError if the registry does not respond.
         """
@@ -129,7 +129,8 @@ class SchemaRecords:
         return records
 
     def rows(self, records: DataFrame, heads: frozenset[bytes]) -> DataFrame:
-        """The records with ``_rw_row`` and ``_rw_fault``, and for a change format ``_rw_op`` and ``_rw_unchanged``.
+        """Returns the records with ``_rw_row`` and ``_rw_fault`` and, for a change format, with ``_rw_op`` and
+        ``_rw_unchanged``.
 
         Raises StalledError if the registry does not respond.
         """
@@ -175,7 +176,8 @@ class SchemaRecords:
         return records
 
     def _conversion(self) -> RowConversion:
-        """The conversion of the records' values. For DEBEZIUM, the result converts the rows in the envelopes."""
+        """Returns the conversion of the records' values. For DEBEZIUM, this conversion applies to the rows in the
+        envelopes."""
         schema = self.value.writers.reader
         if self.statement.format is None or self.statement.format.format != "DEBEZIUM":
             return RowConversion.of(schema)
@@ -204,6 +206,6 @@ class SchemaRecords:
 def schema_records(statement: CreateSource, options: Mapping[str, str]) -> SchemaRecords | MessageRecords | None:
     """The reader that decodes a source's records with their schemas; None if the records are read without schemas.
 
-    ``options`` are the source's resolved options.
+    ``options`` are the source's options, with the values of secrets.
     """
     return SchemaRecords.of(statement, options) or MessageRecords.of(statement, options)

@@ -1,4 +1,4 @@
-"""The writer schemas of records, and the conversion of each to the source's schema."""
+"""Finds the writer schemas of records, and the conversion of each writer schema to the source's schema."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def id_of(head: bytes) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """One writer schema of the registry: its text, and the reader's schema with the writer's time units and decimal
-    scales.
+    """One writer schema of the registry. The fields are the text of the schema, and the reader's schema with the
+    writer's time units and decimal scales.
 
     ``refusal`` is the reason why records with this schema cannot be read. ``types`` are the message types of a Protobuf
     schema by their paths.
@@ -94,21 +94,22 @@ class Writers:
 
     @staticmethod
     def of(options: Mapping[str, str], reader: avro.Schema) -> Writers:
-        """The writers for a source with the resolved options ``options``; no writer is known yet."""
+        """Returns the writers for a source. ``options`` are the source's options, with the values of secrets. In the
+        result, no writer is known yet."""
         return Writers(RegistryClient(client_options(options)), reader)
 
     @property
     def heads(self) -> tuple[bytes, ...]:
-        """The heads of the writers known so far."""
+        """The heads of the records of all writers that are known so far."""
         return tuple(self._known)
 
     def known(self, heads: Iterable[bytes]) -> tuple[Writer, ...]:
-        """The writers for all ``heads`` whose schemas the registry has, in a fixed order.
+        """Returns the writers for all ``heads`` whose schemas the registry has. The order is always the same.
 
         Every call looks up the ids that the registry lacked before, because their schemas may have been registered
         since. If the registry was re-created and has another schema under an id, the id's writer changes. Raises
-        StalledError if the registry does not respond, because records must not become errors while the registry is
-        down.
+        StalledError if the registry does not respond, because records must not become errors while the registry is not
+        available.
         """
         asked = sorted(set(heads))
         missing = [head for head in asked if not self._look_up(head)]
@@ -126,8 +127,9 @@ class Writers:
         self.known(head_of(id_) for id_ in ids)
 
     def _look_up(self, head: bytes) -> bool:
-        """False if the registry lacks the schema of a head, otherwise True. Also True if the head has no schema to look
-        up, because the head is not a frame or its id is greater than any id that a registry assigns."""
+        """Returns False if the registry lacks the schema of a head, otherwise True. Also returns True if there is no
+        schema to look up, because the head is not a frame or the id in the head is greater than any id that a registry
+        assigns."""
         id_ = id_of(head)
         if id_ is None or id_ > _GREATEST_ID:
             return True
@@ -168,7 +170,7 @@ class Writers:
 
 
 def subjects_of(statement: CreateSource, options: Mapping[str, str], *, is_key: bool = False) -> tuple[str, ...]:
-    """The distinct subjects of a source's values or, with ``is_key``, of its keys."""
+    """Returns the distinct subjects of a source's values or, if ``is_key`` is true, of a source's keys."""
     topics = [topic.strip() for topic in options.get("topic", "").split(",") if topic.strip()]
     return tuple(dict.fromkeys(subject_of(encode_options(statement), topic, is_key=is_key) for topic in topics))
 
@@ -192,7 +194,7 @@ def heads_of(records: DataFrame, columns: Sequence[str]) -> frozenset[bytes]:
 
 
 def unknown_heads(faults: Iterable[str | None], readers: Sequence[Writers]) -> frozenset[bytes]:
-    """The heads that ``faults`` report as unknown but that a registry knows.
+    """Returns the heads that ``faults`` report as unknown although a registry has their schemas.
 
     Raises StalledError if the registry does not respond.
     """
@@ -219,7 +221,7 @@ class Alignment:
     _pairs: dict[str, avro.Schema] = field(default_factory=dict)
 
     def aligned(self, reader: avro.Schema, writer: avro.Schema, path: str) -> avro.Schema:
-        """The reader's schema with the writer's units and scales."""
+        """Returns the reader's schema with the writer's units and scales."""
         # A record type may be defined in a field that the writer lacks, and be used in another field.
         self._pair(reader, writer)
         return self._adapted(reader, writer, path)
@@ -268,7 +270,7 @@ class Alignment:
         self, reader: Sequence[avro.Schema], writer: Sequence[avro.Schema], path: str
     ) -> list[avro.Schema]:
         """Adapts the branches of a reader's union. Avro reads a writer's branch as the reader's branch of the same
-        type. Only if there is no such branch, Avro reads the writer's branch as a branch of a wider type."""
+        type. If there is no such branch, Avro reads the writer's branch as a branch of a wider type."""
         kinds = [_base(self._of_reader(branch)) for branch in reader]
         adapted = []
         for kind, branch in zip(kinds, reader, strict=True):
@@ -283,8 +285,8 @@ class Alignment:
         return self.writers.get(schema, schema) if isinstance(schema, str) else schema
 
     def _like(self, reader: avro.Schema, writer: avro.Schema | None) -> avro.Schema | None:
-        """The part of the writer's schema that Avro reads as the reader's schema. The result is the whole schema,
-        except if only the writer has a union. In this case, the result is the branch that fits.
+        """Returns the part of the writer's schema that Avro reads as the reader's schema. If only the writer has a
+        union, the result is the branch that fits. Otherwise, the result is the whole schema.
 
         As in Avro's library, a record in a union may match even if its name differs from the writer's name. The name
         may be an alias or a name in another namespace. As a last resort, a record matches under any name that no other
@@ -334,14 +336,15 @@ class Alignment:
 
 
 def _told(schema: avro.Schema) -> str:
-    """The most specific name of a type, for messages."""
+    """The most specific name of a type, for use in messages."""
     if not isinstance(schema, dict):
         return str(schema)
     return str(schema.get("connect.name") or schema.get("logicalType") or schema["type"])
 
 
 def _written(field: Mapping[str, avro.Schema], writer: avro.Schema | None) -> avro.Schema | None:
-    """The type of a reader's field in the writer's record, by its name or an alias; None if the writer lacks it."""
+    """Returns the type that a reader's field has in the writer's record. The field is found by its name or by an alias.
+    Returns None if the writer's record lacks the field."""
     if writer is None:
         return None
     types = {each["name"]: each["type"] for each in writer["fields"]}

@@ -1,5 +1,5 @@
-"""The actions of grammar rules: one function per rule or alias, which computes the rule's value from the values of
-its parts.
+"""Contains the actions of grammar rules. There is one function per rule or alias. The function computes the rule's
+value from the values of the rule's parts.
 
 A rule without a function returns its only value, or None if the rule has no value.
 

@@ -1,4 +1,4 @@
-"""ALTER statements that several kinds of objects support.
+"""Makes ALTER statements that several kinds of objects support.
 
 Each action returns a function that makes the statement from the object's kind and name.
 """

@@ -1,4 +1,4 @@
-"""Columns, constraints, watermarks, INCLUDE and FORMAT of sources and tables."""
+"""Makes columns, constraints, watermarks, INCLUDE and FORMAT of sources and tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ INCLUDED = (
 
 @dataclass(frozen=True, slots=True)
 class UntypedColumn:
-    """A column without a type; another part of the statement must provide the type.
+    """A column without a type. Another part of the statement must provide the type.
 
     ``computed`` is the column's expression after AS; None for a column without an expression.
     """
@@ -304,7 +304,7 @@ def watermark(column_name: Token, text: Token, is_with_ttl: bool | None) -> Wate
 
 
 def one_of(token: Token, known: tuple[str, ...], message: str) -> str:
-    """The word as it is spelled in ``known``; case is ignored.
+    """Returns the word in the spelling that ``known`` contains. The comparison is not case-sensitive.
 
     Raises SqlError SYNTAX_ERROR, with a hint that names similar words or all known words.
     """

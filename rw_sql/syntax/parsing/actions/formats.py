@@ -1,4 +1,5 @@
-"""Rules for FORMAT … ENCODE …: some connectors require the clause, and others accept only a fixed clause."""
+"""Checks the rules for FORMAT … ENCODE …. Some connectors require the clause, and other connectors accept only a fixed
+clause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts shared by many statements: names, options, switches, types, columns."""
+"""Makes parts that many statements share: names, options, switches, types, columns."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ _ENDINGS = frozenset({"CASCADE", "RESTRICT"})
 
 
 def dropped(name: Name) -> Name:
-    """The name after DROP. Raises SqlError SYNTAX_ERROR if the word is CASCADE or RESTRICT, because the name is then
-    missing."""
+    """The name after DROP. Raises SqlError SYNTAX_ERROR if the word is CASCADE or RESTRICT, because in this case the
+    name is missing."""
     if len(name.parts) == 1 and name.last.upper() in _ENDINGS and name.span.end - name.span.start == len(name.last):
         raise SqlError(
             SYNTAX_ERROR,
@@ -105,8 +105,8 @@ def number_value(token: Token) -> NumberValue:
 
 
 def word_value(token: Token) -> WordValue | TextValue:
-    """A value that is a plain word or is in double quotes. Where a value is expected, double quotes count as string
-    quotes."""
+    """Returns a value that is a plain word or a text in double quotes. At the place of a value, double quotes count as
+    string quotes."""
     if token.kind == QUOTED:
         return TextValue(text=token.value, span=token.span)
     return WordValue(text=token.value, span=token.span)
@@ -197,7 +197,8 @@ _BACKFILL_ORDERS = ("auto", "none", "default")
 
 
 def _named(key: Token, written: Name) -> OptionValue:
-    """An option's value that has the form of a name: a connection, a backfill order, or a string in double quotes."""
+    """Returns an option's value that has the form of a name. The value is a connection, a backfill order, or a string
+    in double quotes."""
     if key.value == "connection":
         return ConnectionValue(connection=written, span=written.span)
     if key.value == "backfill_order" and str(written) in _BACKFILL_ORDERS:
@@ -315,7 +316,7 @@ def name_list(*names: Token) -> tuple[Token, ...]:
 
 
 def words(*tokens: Token) -> str:
-    """The words joined with spaces: ``MATERIALIZED VIEWS``."""
+    """The words joined with spaces, such as ``MATERIALIZED VIEWS``."""
     return " ".join(token.upper for token in tokens)
 
 

@@ -1,4 +1,4 @@
-"""Statements about parameters, confirmation and waiting; EXPLAIN, SHOW and DESCRIBE."""
+"""Makes statements about parameters, confirmation and waiting, and the statements EXPLAIN, SHOW and DESCRIBE."""
 
 from __future__ import annotations
 

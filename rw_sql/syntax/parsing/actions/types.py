@@ -1,4 +1,4 @@
-"""Types: RisingWave's names in every spelling, and the canonical form."""
+"""Converts types from every spelling of RisingWave's names to the canonical form."""
 
 from __future__ import annotations
 
