@@ -253,9 +253,10 @@ class Operator:
     def _move(self) -> None:
         upstream = self.upstream
         to = next(topic for topic in TOPICS if topic != upstream.reads)
-        self._remember()
+        self._remember(())
         self.say(f"ALTER SOURCE s UNSAFE SET (topic = '{to}')")
         # The source keeps the positions of the topic that it no longer reads, until RESET SOURCE SPLITS discards them.
+        # UNDO restores the positions that an operation changed, and a move changes no position.
         upstream.reads = to
         self.counts["topics moved"] += 1
 

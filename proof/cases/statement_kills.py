@@ -21,6 +21,7 @@ def _check(seed: int, folder: Path) -> Facts:
             commits = [request for request in requests if request.is_commit]
             assert commits
             assert not unconditional_commits(requests), unconditional_commits(requests)
+            facts["requests to S3"] = len(requests)
             facts["conditional commits in S3"] = sum(request.status == 200 for request in commits)
             facts["of these refused, because another process was first"] = sum(
                 request.status != 200 for request in commits

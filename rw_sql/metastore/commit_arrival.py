@@ -29,16 +29,16 @@ def has_arrived(log: StoredTable, row: dict[str, Any], error: Exception, seconds
     ends_at = time.monotonic() + seconds
     while True:
         try:
-            log.refresh()
-            return is_in_log(log, row)
+            return is_in_log(log, row, log.latest_version(is_exact=True))
         except (DeltaError, OSError):
             if time.monotonic() >= ends_at:
                 raise CommitUnknown(row["epoch"], error) from error
             time.sleep(_LOOK_SECONDS)
 
 
-def is_in_log(log: StoredTable, row: dict[str, Any]) -> bool:
-    """True if the log, up to the version that the handle ``log`` has read, contains a row with the same commit id as
-    ``row``."""
+def is_in_log(log: StoredTable, row: dict[str, Any], version: int) -> bool:
+    """True if the log at ``version``, or at a newer version that ``log`` has read, contains a row with the same commit
+    id as ``row``."""
+    log.advance(version)
     rows = log.read(["epoch", "commit_id"], above=("epoch", row["epoch"] - 1))
     return row["commit_id"] in rows["commit_id"].to_pylist()

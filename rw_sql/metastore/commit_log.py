@@ -3,6 +3,7 @@ find new commits."""
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from contextlib import contextmanager
@@ -15,6 +16,15 @@ if TYPE_CHECKING:
 
 _LISTING_SECONDS = 60.0
 _MOST_FETCHED, _TEXTS_KEPT = 10, 50
+
+
+def app_transaction(commit: str, app: str) -> int | None:
+    """The number that the text of a commit records for the app transaction ``app``; None if it records no number."""
+    for line in commit.split("\n"):
+        transaction = json.loads(line).get("txn") if '"txn"' in line else None
+        if transaction is not None and transaction["appId"] == app:
+            return int(transaction["version"])
+    return None
 
 
 class Looks:
@@ -81,6 +91,8 @@ class LocalLog:
             return self._directory.joinpath(f"{version:020d}.json").read_text("utf-8")
         except FileNotFoundError:
             return None
+
+    read = text
 
 
 class StoreLog:
@@ -152,6 +164,16 @@ class StoreLog:
     def text(self, version: int) -> str | None:
         """The text of a commit that a look for new commits has found; None for other commits."""
         return self._texts.get(version)
+
+    def read(self, version: int) -> str | None:
+        """The text of a commit, which is fetched if no look has found it; None if the commit was cleaned up."""
+        text = self._texts.get(version)
+        if text is not None:
+            return text
+        try:
+            return self._fetch(f"{self._directory}/{version:020d}.json").decode()
+        except (FileNotFoundError, PermissionError):
+            return None
 
 
 def _is_commit(name: str) -> bool:

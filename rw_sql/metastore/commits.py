@@ -21,11 +21,13 @@ class ConcurrentCommit(SqlError):  # noqa: N818 - it is an event that callers pl
     The caller takes a new snapshot, plans again and commits again.
     """
 
-    def __init__(self, epoch: int, based_on: int) -> None:
+    def __init__(
+        self, epoch: int, based_on: int, *, message: str | None = None, hint: str = "run the statement again"
+    ) -> None:
         super().__init__(
             CONCURRENT_CHANGE,
-            f"the statement was planned on epoch {based_on}, and epoch {epoch} was committed meanwhile",
-            hint="run the statement again",
+            message or f"the statement was planned on epoch {based_on}, and epoch {epoch} was committed meanwhile",
+            hint=hint,
         )
         self.epoch = epoch
         self.based_on = based_on

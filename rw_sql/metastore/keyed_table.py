@@ -58,11 +58,12 @@ class KeyedTable:
         In an object store, the rows may be as old as :class:`~rw_sql.metastore.commit_log.Looks` permits, unless
         ``is_exact`` is true.
         """
-        if self._table.latest_version(is_exact=is_exact) <= self._version:
+        newest = self._table.latest_version(is_exact=is_exact)
+        if newest <= self._version:
             return self._rows
         with self._lock:
             try:
-                new = self._table.read_new()
+                new = self._table.read_new(newest=newest)
                 rows = {} if new.is_whole else dict(self._rows)
                 for row in new.rows.sort_by("seq").to_pylist():
                     key = self._key(row)

@@ -1,16 +1,41 @@
-"""Handles rows of the log of operations. The module makes the row of an outcome, and reads operations and their
-outcomes from rows."""
+"""Handles rows of the log of operations. The module makes the rows of operations and of outcomes, and reads operations
+and their outcomes from rows."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rw_sql.metastore.codec import before_to_json, changes_to_json
 from rw_sql.metastore.records import OperationRecord
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.codec import BeforeImage
+    from rw_sql.metastore.records import Operation
+
+
+def operation_row(operation: Operation, epoch: int, actor: str, before: BeforeImage) -> dict[str, Any]:
+    """Returns the row that commits an operation as ``epoch``. ``before`` is the state that the operation replaces."""
+    return {
+        "epoch": epoch,
+        "entry": "operation",
+        "commit_id": uuid.uuid4().hex,
+        "kind": operation.kind,
+        "statement": operation.statement,
+        "objects": list(operation.objects),
+        "is_unsafe": operation.is_unsafe,
+        "actor": actor,
+        "at_ms": now_ms(),
+        "reason": operation.reason,
+        "plan": operation.plan,
+        "changes": changes_to_json(operation.changes),
+        "before": before_to_json(before),
+        "prediction": operation.prediction,
+    }
 
 
 def outcome_row(epoch: int, outcome: str, duration_ms: int | None) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from rw_sql.errors import METASTORE_IS_NEWER, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.catalog import AddColumns, CreateTable
-from rw_sql.metastore.table import CommitConflict, StoredTable, create_table, is_table, join
+from rw_sql.metastore.table import CommitConflict, StoredTable, create_table, join
 
 if TYPE_CHECKING:
     from rw_sql.metastore.catalog import Catalog
@@ -26,7 +26,7 @@ def migrate(directory: str, catalog: Catalog) -> None:
     Raises SqlError METASTORE_IS_NEWER, and changes nothing, if the warehouse has a migration that the catalog lacks.
     """
     uri = join(directory, "migrations")
-    table = StoredTable(uri) if is_table(uri) else None
+    table = _opened(uri)
     while True:
         seen = table.transaction(_APPLIED) if table is not None else 0
         if seen > catalog.number:
@@ -69,6 +69,15 @@ def _newer(directory: str, seen: int, catalog: Catalog) -> SqlError:
         f"the metastore at {directory} has format {seen}, and this version supports up to {catalog.number}",
         hint="upgrade rw_sql to the version that wrote this metastore",
     )
+
+
+def _opened(uri: str) -> StoredTable | None:
+    """The table at ``uri``; None if there is no table. An object store needs a dozen requests to open a table, so the
+    table is opened only once."""
+    try:
+        return StoredTable(uri)
+    except TableNotFoundError:
+        return None
 
 
 def _apply(directory: str, statement: CreateTable | AddColumns) -> None:

@@ -8,7 +8,6 @@ part of a projection is written only once, and readers apply only the operations
 
 from __future__ import annotations
 
-import uuid
 from collections import deque
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -21,7 +20,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.metastore.catalog import Catalog, load_catalog
-from rw_sql.metastore.codec import before_to_json, changes_from_json, changes_to_json
+from rw_sql.metastore.codec import changes_from_json
 from rw_sql.metastore.commit_arrival import SETTLING_SECONDS, has_arrived, is_in_log
 from rw_sql.metastore.commit_log import Looks
 from rw_sql.metastore.commits import Committed, ConcurrentCommit, user_name
@@ -29,7 +28,7 @@ from rw_sql.metastore.debounced_task import DebouncedTask
 from rw_sql.metastore.failed_writes import FailedWrites
 from rw_sql.metastore.job_store import JobStore
 from rw_sql.metastore.location import catalog_folder
-from rw_sql.metastore.log_rows import now_ms, operation_record, operation_rows, outcome_row
+from rw_sql.metastore.log_rows import operation_record, operation_row, operation_rows, outcome_row
 from rw_sql.metastore.migrations import migrate, require_format
 from rw_sql.metastore.projections import fold_rows, projection_rows, snapshot_from
 from rw_sql.metastore.records import OperationRecord
@@ -145,10 +144,11 @@ class Metastore:
     def snapshot(self) -> Snapshot:
         """The current catalog. Returns the same object until something is committed."""
         version, snapshot = self._seen
-        if self._operations.latest_version() <= version:
+        newest = self._operations.latest_version()
+        if newest <= version:
             return snapshot
         with self._lock:
-            return self._catch_up()
+            return self._catch_up(newest)
 
     def commit(
         self, operation: Operation, *, based_on: Snapshot, on_append: Callable[[], object] = lambda: None
@@ -164,22 +164,7 @@ class Metastore:
             epoch = based_on.epoch + 1
             actor = operation.actor or user_name()
             effect = effect_of(based_on, epoch, actor, operation.changes)
-            row = {
-                "epoch": epoch,
-                "entry": "operation",
-                "commit_id": uuid.uuid4().hex,
-                "kind": operation.kind,
-                "statement": operation.statement,
-                "objects": list(operation.objects),
-                "is_unsafe": operation.is_unsafe,
-                "actor": actor,
-                "at_ms": now_ms(),
-                "reason": operation.reason,
-                "plan": operation.plan,
-                "changes": changes_to_json(operation.changes),
-                "before": before_to_json(before_image(based_on, effect)),
-                "prediction": operation.prediction,
-            }
+            row = operation_row(operation, epoch, actor, before_image(based_on, effect))
             if self._seen[1].epoch < epoch - 1:
                 self._catch_up()
             self.faults("metastore.before_append")
@@ -346,17 +331,21 @@ class Metastore:
         table = self._operations
         rows = pa.Table.from_pylist(entries, table.schema)
         transaction = None if based_on is None else (_EPOCH, based_on + 1)
+        has_tried = False
         while True:
             # Takes the table's lock, because in an object store, a poll by another thread advances the handle too.
             with table.lock:
-                table.refresh()
-                newest = table.transaction(_EPOCH)
-                if based_on is not None and newest != based_on:
-                    if newest > based_on and is_in_log(table, entries[0]):
-                        # The next refresh reads the operations of other processes that follow this row.
-                        return table.version - 1 if newest == based_on + 1 else self._seen[0] - 1
-                    raise ConcurrentCommit(newest, based_on)
-                before = table.version
+                before = table.latest_version(is_exact=True)
+                if based_on is not None and (newest := table.transaction(_EPOCH, before)) != based_on:
+                    # Before the first try, the log cannot contain the row.
+                    if not has_tried or newest < based_on or not is_in_log(table, entries[0], before):
+                        raise ConcurrentCommit(newest, based_on)
+                    # The next refresh reads the operations of other processes that follow this row.
+                    return before - 1 if newest == based_on + 1 else self._seen[0] - 1
+                table.advance(before)
+                if table.version > before:
+                    continue  # Further commits have arrived.
+                has_tried = True
                 try:
                     table.append(rows, transaction=transaction)
                 except CommitConflict:
@@ -403,10 +392,10 @@ class Metastore:
             self._forgotten.clear()
             self._seen = (version, snapshot)
 
-    def _catch_up(self) -> Snapshot:
+    def _catch_up(self, newest: int | None = None) -> Snapshot:
         version, snapshot = self._seen
         with self._unread_if_interrupted():
-            new = self._operations.read_new(_FOLDED_COLUMNS, above=(_EPOCH, snapshot.epoch))
+            new = self._operations.read_new(_FOLDED_COLUMNS, above=(_EPOCH, snapshot.epoch), newest=newest)
             effects: list[Effect] = []
             for at, actor, text in operation_rows(new.rows, snapshot.epoch):
                 if at != snapshot.epoch + 1:
@@ -443,9 +432,14 @@ class Metastore:
     def _project(self, projection: Projection, snapshot: Snapshot) -> None:
         table = self._projections[projection]
         with table.lock:
-            while snapshot.touched.get(projection, 0) > table.transaction(_PROJECTED):
-                table.refresh()
-                done = table.transaction(_PROJECTED)
+            while (touched := snapshot.touched.get(projection, 0)) > table.known_transaction(_PROJECTED):
+                before = table.latest_version(is_exact=True)
+                done = table.transaction(_PROJECTED, before)
+                if done >= touched:
+                    break  # Another process has completed the projection.
+                table.advance(before)
+                if table.version > before:
+                    continue  # Further commits have arrived.
                 with self._lock:
                     if done < self._forgotten.get(projection, 0):
                         self._load()
@@ -458,7 +452,6 @@ class Metastore:
                 effects = [effect for effect in wanted if effect.touches(projection)]
                 if not effects:
                     break
-                before = table.version
                 try:
                     table.append(
                         projection_rows(projection, effects, table.schema), transaction=(_PROJECTED, snapshot.epoch)

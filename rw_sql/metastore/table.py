@@ -25,7 +25,7 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from rw_sql.metastore.commit_log import LocalLog, Looks, StoreLog
+from rw_sql.metastore.commit_log import LocalLog, Looks, StoreLog, app_transaction
 from rw_sql.metastore.failed_writes import FailedWrites
 from rw_sql.object_stores import StoreFiles, delta_errors
 
@@ -43,6 +43,8 @@ _ORPHAN_HOURS = 24
 _MOST_TRIES = 200
 _READS_AT_ONCE = 16
 _BATCH_ROWS = 1000
+_COMMITS_READ = 10
+"""The number of commits that are read to find an app transaction, before delta-rs reads the whole log."""
 # Upkeep writes checkpoints and cleans the log. delta-rs's hooks would do this in the middle of a commit.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _WRITER = WriterProperties(compression="ZSTD", compression_level=1)
@@ -136,7 +138,8 @@ class StoredTable:
         self._store: StoreFiles | None = None
         self._read: set[str] = set()
         self._read_version = -1
-        self._transactions: dict[tuple[str, int], int] = {}
+        # For each app, the newest version at which the number of its last transaction is known, and this number.
+        self._transactions: dict[str, tuple[int, int]] = {}
         self._log: LocalLog | StoreLog
         if "://" not in uri:
             self._log = LocalLog(uri)
@@ -187,14 +190,42 @@ class StoredTable:
             if version > self._handle.version():
                 self._update()
 
-    def transaction(self, app: str) -> int:
-        """The last app transaction number of ``app`` at the handle's version; 0 if there is no such transaction."""
+    def transaction(self, app: str, version: int | None = None) -> int:
+        """The last app transaction number of ``app`` at ``version``; 0 if there is no such transaction.
+
+        ``version`` is an existing version, by default the handle's. If the number is not in the newest commits up to
+        ``version``, the handle advances, and the number may be that of a newer version.
+        """
         with self.lock:
-            key = (app, self.version)
-            if key not in self._transactions:
-                self._transactions.clear()
-                self._transactions[key] = self._handle.transaction_version(app) or 0
-            return self._transactions[key]
+            at = self.version if version is None else version
+            number = self._logged_transaction(app, at)
+            if number is None:
+                self.advance(at)
+                at = self.version
+                number = self._handle.transaction_version(app) or 0
+            self._transactions[app] = max(self._transactions.get(app, (-1, 0)), (at, number))
+            return number
+
+    def known_transaction(self, app: str) -> int:
+        """The last app transaction number of ``app`` that was found or written through this object; 0 if none was."""
+        return self._transactions.get(app, (-1, 0))[1]
+
+    def _logged_transaction(self, app: str, version: int) -> int | None:
+        """The number of the last transaction of ``app`` at ``version``, according to the commits up to ``version``.
+
+        None if the last commits do not show the number. delta-rs would fetch every commit since the last checkpoint.
+        """
+        known_at, known = self._transactions.get(app, (-1, 0))
+        for at in range(version, version - _COMMITS_READ, -1):
+            if at == known_at:
+                return known
+            text = self._log.read(at)
+            if text is None:
+                return None
+            number = app_transaction(text, app)
+            if number is not None:
+                return number
+        return None
 
     def append(self, rows: pa.Table, *, transaction: tuple[str, int] | None = None, overwrite: bool = False) -> None:
         """Commits rows as the version after the handle's version, and advances the handle.
@@ -229,8 +260,8 @@ class StoredTable:
                     raise CommitConflict(self.uri) from error
                 raise
             if transaction is not None and self.version == before + 1:
-                # The handle then does not need to read the log to find the transaction that was just written.
-                self._transactions = {(transaction[0], before + 1): transaction[1]}
+                # The log then does not need to be read to find the transaction that was just written.
+                self._transactions[transaction[0]] = (before + 1, transaction[1])
             if self._read_version != before or self.version != before + 1:
                 return
             if (added := self._added(before, before + 1)) is not None:
@@ -242,16 +273,21 @@ class StoredTable:
                 self._read = self._files()
                 self._read_version = before + 1
 
-    def read_new(self, columns: list[str] | None = None, *, above: tuple[str, int] | None = None) -> NewRows:
+    def read_new(
+        self, columns: list[str] | None = None, *, above: tuple[str, int] | None = None, newest: int | None = None
+    ) -> NewRows:
         """Returns the rows that were added since the last call, up to the newest version. ``above`` has the same
         meaning as in :meth:`read`.
 
         If no file was removed, the method reads only the new commits and files, and does not advance the handle. On a
-        local path, this takes half a millisecond.
+        local path, this takes half a millisecond. A caller that has just looked for new commits passes the newest
+        version as ``newest``, so that the method does not look again.
         """
         with self.lock:
-            for _ in range(_MOST_TRIES):
-                newest = self.latest_version()
+            for attempt in range(_MOST_TRIES):
+                if newest is None or attempt > 0:
+                    newest = self.latest_version()
+                newest = max(newest, self._read_version)  # Another thread may have read newer rows.
                 added = self._added(self._read_version, newest)
                 try:
                     if added is not None:

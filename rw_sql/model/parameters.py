@@ -231,7 +231,8 @@ SESSION_PARAMETERS = {
             name="statement_timeout",
             default="60000ms",
             doc="how long a statement waits while the jobs make no progress. After this time, FLUSH and WAIT fail; any "
-            "other statement stops waiting but stays committed",
+            "other statement stops waiting but stays committed. Also how long a statement tries to commit while other "
+            "sessions commit first",
             read=_seconds,
         ),
         Parameter(

@@ -198,7 +198,7 @@ def test_the_metastore_in_an_object_store_needs_few_requests(store: S3Store) -> 
     assert requests(ours.jobs.job_statuses) == 1
     assert requests(lambda: ours.jobs.write_job_status([_status("ours")])) <= 7
     others.jobs.write_job_status([_status("others")])
-    assert requests(ours.jobs.job_statuses) <= 4, "the next commit, the one after it, and a file of rows"
+    assert requests(ours.jobs.job_statuses) <= 3, "the next commit, the one after it, and a file of rows"
     assert set(ours.jobs.job_statuses()) == {"first", "ours", "others"}
 
 

@@ -186,3 +186,46 @@ def test_a_path_that_delta_would_misread_is_refused(tmp_path: Path) -> None:
         Metastore.open(str(tmp_path / "50%25"))
     assert refused.value.code == "RW214"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_last_app_transaction_is_found_in_the_commits(uri: str) -> None:
+    table = StoredTable(uri)
+    assert table.transaction("app") == 0
+    table.append(rows(1), transaction=("app", 7))
+    table.append(rows(2), transaction=("other", 9))
+    table.append(rows(3))
+    reader = StoredTable(uri)
+    assert (reader.transaction("app"), reader.transaction("other"), reader.transaction("none")) == (7, 9, 0)
+    table.append(rows(4), transaction=("app", 8))
+    assert (reader.transaction("app"), reader.known_transaction("app")) == (7, 7)
+    assert (reader.transaction("app", 4), reader.version) == (8, 3), "the handle need not advance"
+    assert (reader.transaction("app"), reader.known_transaction("app")) == (7, 8)
+    reader.refresh()
+    assert [reader.transaction(app) for app in ("app", "other")] == [8, 9]
+
+
+def test_an_app_transaction_is_found_behind_many_commits_and_behind_a_checkpoint(uri: str) -> None:
+    table, reader = StoredTable(uri), StoredTable(uri)
+    table.append(rows(0), transaction=("app", 7))
+    for number in range(30):
+        table.append(rows(number))
+    assert reader.transaction("app", table.version) == 7
+    assert StoredTable(uri).transaction("app") == 7
+    table.upkeep(lambda whole: whole)
+    table.upkeep()
+    for log in Path(uri, "_delta_log").glob("*.json"):
+        if int(log.stem) <= table.version:
+            log.unlink()
+    assert StoredTable(uri).transaction("app") == 7
+
+
+def test_rows_are_read_up_to_the_version_that_the_caller_has_found(uri: str) -> None:
+    writer, reader = StoredTable(uri), StoredTable(uri)
+    for number in (1, 2):
+        writer.append(rows(number))
+    new = reader.read_new(newest=reader.latest_version())
+    assert (new.version, sorted(new.rows["seq"].to_pylist())) == (2, [1, 2])
+    writer.append(rows(3))
+    assert reader.read_new(newest=2).rows.num_rows == 0
+    assert reader.read_new(newest=1).version == 2, "another thread has read up to version 2"
+    assert reader.read_new().rows["seq"].to_pylist() == [3]

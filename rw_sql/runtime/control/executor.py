@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from random import uniform
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 
@@ -26,7 +26,6 @@ from rw_sql.plan.result.picture import explained
 from rw_sql.plan.result.plan import Plan, ResultRow, Table
 from rw_sql.plan.statements.checkpoint.shown_rewrite import is_rewrite_current
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, lower_inside, require_inside
-from rw_sql.plan.statements.move.inject import ReaderStillRunsError
 from rw_sql.plan.statements.move.shown_inject import is_inject_current
 from rw_sql.plan.statements.session.search_path import resolved
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, with_rate_limit
@@ -34,8 +33,15 @@ from rw_sql.runtime.control.checkpoint_folders import carry_out
 from rw_sql.runtime.control.follow_up import FollowUp, is_awaited
 from rw_sql.runtime.control.group_owners import require_owners
 from rw_sql.runtime.control.inspector import WarehouseInspector
-from rw_sql.runtime.control.outcomes import APPLIED, effect_failed, log_commit
-from rw_sql.runtime.control.quiesce import COMMIT_SECONDS, LOCK_SECONDS, are_valid, lock_sources, try_release
+from rw_sql.runtime.control.outcomes import APPLIED, effect_failed, log_commit, still_overtaken
+from rw_sql.runtime.control.quiesce import (
+    COMMIT_SECONDS,
+    LOCK_SECONDS,
+    are_valid,
+    lock_sources,
+    once_stopped,
+    try_release,
+)
 from rw_sql.runtime.control.session_state import Block, SessionState
 from rw_sql.runtime.control.statement_kinds import may_be_unsafe
 from rw_sql.runtime.observe.flush import flush
@@ -44,6 +50,7 @@ from rw_sql.runtime.spark.interrupts import StatementInterrupted, shielded
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.gc_pause import gc_paused
 from rw_sql.runtime.support.processes import now_ms
+from rw_sql.runtime.support.stall_timeout import StallTimeout
 from rw_sql.runtime.support.store_errors import store_errors
 from rw_sql.syntax import statements as ast
 
@@ -60,17 +67,13 @@ _ATTEMPTS = 20
 """The number of attempts while other statements commit concurrently. After these attempts, a statement that asked the
 user for a confirmation fails. Any other statement tries again until ``statement_timeout``."""
 _PAUSE_SECONDS = 0.5
-"""The maximum pause before a further attempt. The pause has a random length, so that several sessions do not commit at
-the same time again."""
-_LOOK_SECONDS = 0.2
-"""The time between two checks whether the readers of a paused source have stopped."""
+"""The maximum pause before a further attempt."""
 _QUICK_ANSWER_SECONDS = 10.0
 """If a user takes longer than this time in seconds to confirm a preview, the statement queries the upstream again."""
 _QUICK_COMMIT_SECONDS = LOCK_SECONDS - COMMIT_SECONDS
 """The limit that replaces ``_QUICK_ANSWER_SECONDS`` for a block and a REWIND, whose previews take longer to read. After
 this time, the locks of running readers are too old for a commit."""
 _COMMITTED = "stopped waiting for the jobs; the statement stays committed"
-_T = TypeVar("_T")
 _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
 
 
@@ -212,7 +215,7 @@ class Executor:
             lower_as = partial(lower, query_dialect=dialect)
             return now, lower_inside(tuple(block.statements), now, snapshot, inspector, lower_as)
 
-        shown, plan = self._once_stopped(session, collected)
+        shown, plan = once_stopped(collected, session, self._wake)
         statement = shown if not is_shown else statement
         if is_shown:
             if isinstance(statement, ast.Explain):
@@ -226,25 +229,7 @@ class Executor:
         self, statement: ast.Statement, session: SessionState, lower_as: Callable[..., Plan] = lower
     ) -> tuple[Snapshot, Plan]:
         """Returns the statement's plan and the catalog on which the plan is based."""
-        return self._once_stopped(session, lambda: self._plan_now(statement, session, lower_as))
-
-    def _once_stopped(self, session: SessionState, plan: Callable[[], _T]) -> _T:
-        """Calls ``plan`` and returns its result.
-
-        If the statement requires that the readers of a paused source have stopped, waits for the readers and calls
-        ``plan`` again, until ``statement_timeout``: another session may have paused the source a moment ago, or the
-        owner that stops the readers may have started a moment ago.
-        """
-        started = time.monotonic()
-        while True:
-            try:
-                return plan()
-            except ReaderStillRunsError:
-                if time.monotonic() - started > session.timeout:
-                    raise
-            session.waiting.begin("waiting until the readers of the paused source stop")
-            self._wake()
-            time.sleep(_LOOK_SECONDS)
+        return once_stopped(lambda: self._plan_now(statement, session, lower_as), session, self._wake)
 
     def _plan_now(
         self, statement: ast.Statement, session: SessionState, lower_as: Callable[..., Plan]
@@ -333,7 +318,7 @@ class Executor:
         in_advance = may_be_unsafe(statement) and session.parameters.pop("unsafe_confirmation", "no") == "yes"
         confirmed: set[str] = set()
         for attempt in count(1):
-            commit = _Commit()
+            commit, attempted = _Commit(), time.monotonic()
             try:
                 locked_at, locks = self._lock(statement, session)
                 try:
@@ -362,17 +347,18 @@ class Executor:
                     fault("statement.before_commit")
                     with shielded():
                         epoch = self._commit(commit, operation, plan, snapshot, started)
-                except ConcurrentCommit:
-                    is_over = confirmed or time.monotonic() - started > session.timeout
-                    if attempt >= _ATTEMPTS and is_over:
-                        raise
+                except ConcurrentCommit as overtaken:
+                    waited = time.monotonic() - started
+                    if attempt >= _ATTEMPTS and (confirmed or waited > session.timeout):
+                        longer = None if confirmed else StallTimeout(session.timeout).longer
+                        raise still_overtaken(overtaken, attempt, waited, longer) from None
                     is_refused = True
                 else:
                     is_refused = False
                 finally:
                     try_release(self._context, locks, self._wake)
                 if is_refused:
-                    time.sleep(uniform(0.0, min(_PAUSE_SECONDS, 0.02 * (attempt - 1))))
+                    time.sleep(uniform(0.0, _longest_pause(attempt, time.monotonic() - attempted)))
                     continue
                 notices = self._follow_up.finish(plan, snapshot, epoch, session, started)
                 return _rows((*plan.changes, *notices))
@@ -466,6 +452,15 @@ class Executor:
         session.refused[question.token] = plan.statement
         session.shown[question.token] = plan
         raise refusal(question, plan, was_asked=was_asked)
+
+
+def _longest_pause(attempt: int, seconds: float) -> float:
+    """The maximum pause, in seconds, after an attempt that took ``seconds`` and lost to another statement.
+
+    The pause has a random length, so that several sessions do not commit at the same time again. The more often a
+    statement has lost, the shorter are its pauses, so that statements that began later do not overtake it all the time.
+    """
+    return min(_PAUSE_SECONDS, seconds) / attempt
 
 
 def _milliseconds_since(started: float) -> int:

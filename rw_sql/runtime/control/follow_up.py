@@ -81,7 +81,7 @@ class FollowUp:
         self, plan: Plan, before: Snapshot, epoch: int, session: SessionState, started: float
     ) -> tuple[ResultRow, ...]:
         jobs = frozenset(step.subject for step in plan.steps if not step.is_catalog)
-        groups = groups_of_jobs(jobs, before, self._context.metastore.snapshot())
+        groups = groups_of_jobs(jobs, before, self._context.metastore.snapshot()) if jobs else frozenset()
         notices: list[ResultRow] = []
         outcome = APPLIED
         session.waiting.begin(f"committed as epoch {epoch}; waiting until the jobs apply it", jobs)

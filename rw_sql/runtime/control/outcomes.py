@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import STORE_UNREACHABLE, SqlError
+from rw_sql.metastore import ConcurrentCommit
 from rw_sql.plan.statements.checkpoint.checkpoint_outcomes import NOT_KNOWN, changes_checkpoint
 from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import cause_line
+from rw_sql.runtime.support.stall_timeout import spoken_seconds
 from rw_sql.syntax.lexing.identifiers import literal
 
 if TYPE_CHECKING:
@@ -73,3 +75,17 @@ def effect_failed(effect: Effect, epoch: int, error: Exception) -> SqlError:
         f"{cause_line(str(error)) or type(error).__name__}",
         hint=f"SHOW CHECKPOINT {literal(effect.path)} shows whether the change is complete",
     )
+
+
+def still_overtaken(last: ConcurrentCommit, attempts: int, seconds: float, longer: str | None) -> ConcurrentCommit:
+    """The error for a statement whose every attempt lost to another statement. ``last`` is the error of the last
+    attempt, and ``longer`` is a ``statement_timeout`` with which the statement makes more attempts; None if a timeout
+    does not limit the attempts."""
+    hint = "run the statement again"
+    if longer is not None:
+        hint += f"; if it fails again, make it try for longer: SET statement_timeout = '{longer}'"
+    message = (
+        f"other statements were committed during each of the {attempts} attempts in {spoken_seconds(seconds)}: nothing "
+        "was changed"
+    )
+    return ConcurrentCommit(last.epoch, last.based_on, message=message, hint=hint)

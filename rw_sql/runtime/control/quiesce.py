@@ -8,7 +8,7 @@ import os
 import time
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from deltalake.exceptions import DeltaError
 
@@ -18,6 +18,7 @@ from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.job_ids import job_object
 from rw_sql.model.resource_groups import group_of
 from rw_sql.model.source_readers import readers_of
+from rw_sql.plan.statements.move.inject import ReaderStillRunsError
 from rw_sql.runtime.jobs.groups import groups_of_jobs, owned_groups, possibly_owned_groups
 from rw_sql.runtime.jobs.statuses import owner_marks
 from rw_sql.runtime.observe.statement_progress import what_goes_on
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from rw_sql.metastore import Snapshot
+    from rw_sql.runtime.control.session_state import SessionState
     from rw_sql.runtime.jobs.context import Context
 
 logger = logging.getLogger(__name__)
@@ -53,6 +55,10 @@ _seen: dict[tuple[str, str, int, int], float] = {}
 
 _LOOK_SECONDS = 0.02
 _MARK_SECONDS = 1.0
+_PAUSED_SECONDS = 0.2
+"""The time between two attempts of a statement for which a reader of a paused source still has to stop."""
+
+_T = TypeVar("_T")
 
 
 def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, seen_seconds: float | None = None) -> bool:
@@ -238,3 +244,22 @@ def _require_one_group(snapshot: Snapshot, source_id: int) -> None:
 def _name(snapshot: Snapshot, source_id: int) -> str:
     record = snapshot.get(source_id)
     return f'source "{record.name}"' if record is not None else f"source {source_id}"
+
+
+def once_stopped(plan: Callable[[], _T], session: SessionState, wake: Callable[[], None]) -> _T:
+    """Calls ``plan`` and returns its result.
+
+    If the statement requires that the readers of a paused source have stopped, waits for the readers and calls ``plan``
+    again, until ``statement_timeout``: another session may have paused the source a moment ago, or the owner that stops
+    the readers may have started a moment ago. ``wake`` wakes the owner if this process is the owner.
+    """
+    started = time.monotonic()
+    while True:
+        try:
+            return plan()
+        except ReaderStillRunsError:
+            if time.monotonic() - started > session.timeout:
+                raise
+        session.waiting.begin("waiting until the readers of the paused source stop")
+        wake()
+        time.sleep(_PAUSED_SECONDS)

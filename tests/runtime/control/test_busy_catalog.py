@@ -59,14 +59,59 @@ def test_a_statement_is_planned_again_until_its_timeout(session: Session, monkey
     assert others.left == 0
     session.run("SET statement_timeout = '0s'")
     others.left = executor._ATTEMPTS
-    assert session.refused(CREATE.replace("SOURCE s", "SOURCE later")).code == "RW309"
+    error = session.refused(CREATE.replace("SOURCE s", "SOURCE later"))
+    assert error.code == "RW309"
+    assert error.message.startswith("other statements were committed during each of the 20 attempts in ")
+    assert error.message.endswith(": nothing was changed")
+    assert error.hint == (
+        "run the statement again; if it fails again, make it try for longer: SET statement_timeout = '1s'"
+    )
 
 
 def test_a_question_is_not_asked_without_end(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     others = Others(session.warehouse.uri, executor._ATTEMPTS + 5)
     others.disturb(monkeypatch)
-    assert session.refused("INJECT SOURCE OFFSETS s TO EARLIEST").code == "RW309"
+    error = session.refused("INJECT SOURCE OFFSETS s TO EARLIEST")
+    assert (error.code, error.hint) == ("RW309", "run the statement again"), "no timeout limits these attempts"
     assert others.left == 5
+
+
+@pytest.mark.parametrize(("seconds", "longest"), [(60.0, executor._PAUSE_SECONDS), (0.01, 0.01)])
+def test_a_statement_that_has_lost_often_pauses_no_longer_than_a_newcomer(
+    session: Session, monkeypatch: pytest.MonkeyPatch, seconds: float, longest: float
+) -> None:
+    """A newcomer that loses for the first time pauses as long as the first pause here."""
+    others = Others(session.warehouse.uri, 12)
+    pauses: list[float] = []
+
+    def pause(least: float, most: float) -> float:
+        assert least == 0.0
+        pauses.append(most)
+        return 0.0
+
+    class Clock:
+        now = 0.0
+
+        @classmethod
+        def monotonic(cls) -> float:
+            return cls.now
+
+        @staticmethod
+        def sleep(_: float) -> None: ...
+
+    def at(point: str) -> None:
+        if point == "statement.before_commit":
+            Clock.now += seconds  # The attempt takes this time.
+            others.commit()
+
+    monkeypatch.setattr(executor, "fault", at)
+    monkeypatch.setattr(executor, "uniform", pause)
+    monkeypatch.setattr(executor, "time", Clock)
+    session.run(CREATE.replace("SOURCE s", "SOURCE crowded"))
+    assert len(pauses) == 12
+    assert pauses == sorted(pauses, reverse=True)
+    assert pauses[0] == pytest.approx(longest)
+    assert pauses[-1] <= longest / 10
 
 
 def test_the_owner_finds_splits_only_after_a_lock_has_ended(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

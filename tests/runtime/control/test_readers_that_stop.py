@@ -14,7 +14,7 @@ import pytest
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import JobStatus
-from rw_sql.runtime.control import executor
+from rw_sql.runtime.control import quiesce
 from tests.runtime.control.test_blocks import CREATE, Session
 from tests.support.waits import LAST_RESORT_SECONDS
 
@@ -59,7 +59,7 @@ def test_an_inject_waits_until_the_owner_has_applied_the_pause(
         asked.set()
         time.sleep(seconds)
 
-    monkeypatch.setattr(executor, "time", SimpleNamespace(monotonic=time.monotonic, sleep=look))
+    monkeypatch.setattr(quiesce, "time", SimpleNamespace(monotonic=time.monotonic, sleep=look))
     # Nobody applies the INJECT itself: its answer waits for the whole of the timeout.
     session.run("SET statement_timeout = '3s'")
     with ThreadPoolExecutor() as threads:
