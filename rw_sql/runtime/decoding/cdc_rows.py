@@ -6,7 +6,9 @@ the same log. A row with a value that does not fit its column becomes an error, 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import functions as f
 
@@ -33,9 +35,11 @@ from rw_sql.runtime.decoding.change_formats.unchanged import MOVED
 from rw_sql.runtime.decoding.change_formats.values import ValueRules
 from rw_sql.runtime.decoding.decoder import BATCH, BUCKET, ERROR, OFFSET, RUN, SINCE, SPLIT
 from rw_sql.runtime.decoding.json_text import LONG_STRINGS, last_of_each, once
+from rw_sql.runtime.support.deferred_columns import DeferredColumns
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import SparkContext
     from pyspark.sql import Column, DataFrame
 
     from rw_sql.metastore.records import LivePosition
@@ -82,7 +86,6 @@ def cdc_frame(
     own = own.where(_is_after(live_from))
     if not has_snapshot(statement):
         own = own.where(~f.col("op").isin(*_OF_SNAPSHOT))  # These rows come from another table's snapshot.
-    key = primary_key(statement)
     fields, keys = _members("row"), _members("key")
     if not is_numbered:
         fields, keys = once(fields), once(keys)
@@ -91,14 +94,49 @@ def cdc_frame(
         told = told.where(f.col(NUMBER) < f.size(CHANGES)).withColumn(CHANGE, f.get(CHANGES, NUMBER))
     else:
         told = told.withColumn(CHANGE, f.explode(CHANGES))
-    rows, error = rows_of(told, statement, EventKey(columns=key), RULES)
-    return rows.select(
-        *(f.col(ROW).getField(column.name).alias(column.name) for column in statement.columns),
-        *(_included(column, statement).alias(include_name("", column)) for column in statement.include),
-        *(SPLIT, OFFSET, RUN, BATCH, SINCE, INDEX, OP),
-        _unchanged(statement).alias(UNCHANGED),
-        error.alias(ERROR),
-        f.coalesce("row", "key").cast("binary").alias("_rw_raw"),
+    decoding = _decoding_of(log.sparkSession.sparkContext, statement)
+    return decoding.steps.of(told).select(*decoding.columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decoding:
+    """The steps that decode the changes to a table, and the columns of the result.
+
+    To build the columns, PySpark calls the JVM hundreds of times for each column of the table. The batches of a table
+    share these columns, whether a query or a thread writes the batches.
+    """
+
+    steps: DeferredColumns
+    columns: tuple[Column, ...]
+
+
+_MOST_DECODINGS = 500
+
+_decodings: WeakKeyDictionary[SparkContext, dict[CreateSource, _Decoding]] = WeakKeyDictionary()
+
+
+def _decoding_of(context: SparkContext, statement: CreateSource) -> _Decoding:
+    known = _decodings.setdefault(context, {})
+    found = known.get(statement)
+    if found is None:
+        if len(known) >= _MOST_DECODINGS:
+            known.clear()
+        found = known[statement] = _new_decoding(statement)
+    return found
+
+
+def _new_decoding(statement: CreateSource) -> _Decoding:
+    rows, error = rows_of(DeferredColumns(()), statement, EventKey(columns=primary_key(statement)), RULES)
+    return _Decoding(
+        steps=rows,
+        columns=(
+            *(f.col(ROW).getField(column.name).alias(column.name) for column in statement.columns),
+            *(_included(column, statement).alias(include_name("", column)) for column in statement.include),
+            *(f.col(name) for name in (SPLIT, OFFSET, RUN, BATCH, SINCE, INDEX, OP)),
+            _unchanged(statement).alias(UNCHANGED),
+            error.alias(ERROR),
+            f.coalesce("row", "key").cast("binary").alias("_rw_raw"),
+        ),
     )
 
 

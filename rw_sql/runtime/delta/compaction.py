@@ -25,6 +25,14 @@ The limit matters because a pause of the job waits until the run of upkeep has e
 MOST_SMALL_FILES = 20
 """The number of small files that compaction leaves in the part of a table to which the job still appends."""
 
+TINY_BYTES = 512 << 10
+"""The size in bytes below which a file is tiny. A compaction of only the tiny files takes a fraction of a second,
+whatever the size of the table."""
+
+MOST_LEFT_FILES = 200
+"""If the part of a table to which the job still appends has more small files than this number, all of its small files
+are compacted."""
+
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -34,21 +42,28 @@ def maintenance_properties(what: str) -> CommitProperties:
     return CommitProperties(custom_metadata={"rw_sql_upkeep": what}, max_commit_retries=0)
 
 
-def compact(table: DeltaTable, partition: str | None = None) -> int:
+def compact(table: DeltaTable, partition: str | None = None, *, is_brief: bool = False) -> int:
     """Compacts small files. Returns the number of files that were replaced.
 
     ``partition`` is the table's partition column, if it has one. In this case, the job appends only to the partition
     with the newest value. Stream readers see no row twice, because compaction is not new data (Delta protocol,
     ``dataChange``).
+
+    If ``is_brief`` is true, only tiny files of the newest partition are compacted, unless it has very many small files.
+    Otherwise, a few tiny files could cause the rewriting of all files below :data:`TARGET_BYTES`, and the job would
+    write no batch for seconds.
     """
     files = pa.table(table.get_add_actions(flatten=True))
     sizes = files.column("size_bytes").to_pylist()
     values = files.column(f"partition.{partition}").to_pylist() if partition is not None else [None] * len(sizes)
+    newest = max((value for value in values if value is not None), default=None)
     small: dict[Any, list[int]] = {}
     for value, size in zip(values, sizes, strict=True):
         if size < TARGET_BYTES // 2:
             small.setdefault(value, []).append(size)
-    newest = max((value for value in values if value is not None), default=None)
+    is_brief = is_brief and len(small.get(newest, ())) <= MOST_LEFT_FILES
+    if is_brief:
+        small = {newest: [size for size in small.get(newest, ()) if size < TINY_BYTES]}
     due = {value: found for value, found in small.items() if len(found) > (MOST_SMALL_FILES if value == newest else 1)}
     chosen: list[Any] = []
     rewritten = 0
@@ -61,7 +76,7 @@ def compact(table: DeltaTable, partition: str | None = None) -> int:
         return 0
     done = table.optimize.compact(
         partition_filters=None if partition is None else [(partition, "in", [str(value) for value in chosen])],
-        target_size=TARGET_BYTES,
+        target_size=2 * TINY_BYTES if is_brief else TARGET_BYTES,
         max_concurrent_tasks=1,
         commit_properties=maintenance_properties("compact"),
         post_commithook_properties=_NO_HOOKS,

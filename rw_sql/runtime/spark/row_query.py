@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
 _EXCLUDED = "spark.sql.optimizer.excludedRules"
+_CONSTRAINTS = "spark.sql.constraintPropagation.enabled"
 _COMPUTING_RULES = ("ConvertToLocalRelation", "PropagateEmptyRelation", "PruneFilters")
 """The optimizer's rules that are switched off while a query is prepared. The preparation analyzes the query over an
 empty table. These rules would replace the query, or a filter that is always false, with the result for this empty
@@ -160,16 +161,26 @@ class RowQuery:
 
 @contextmanager
 def _without(spark: SparkSession, *rules: str) -> Iterator[None]:
-    """A context manager in which the optimizer does not apply some of its rules."""
-    given = spark.conf.get(_EXCLUDED, None)
-    spark.conf.set(_EXCLUDED, ",".join((*((given,) if given else ()), *(f"{_OPTIMIZER}.{rule}" for rule in rules))))
+    """A context manager in which the optimizer does not apply some of its rules, and derives no conditions from the
+    conditions of filters.
+
+    A condition that uses many columns, such as the error of a captured row, has an equal condition for each subset of
+    the columns that a later step renames. Spark would compute all of these conditions, and a filter of a few rows needs
+    none of them.
+    """
+    excluded = spark.conf.get(_EXCLUDED, None)
+    named = ",".join((*((excluded,) if excluded else ()), *(f"{_OPTIMIZER}.{rule}" for rule in rules)))
+    given = {_EXCLUDED: excluded, _CONSTRAINTS: spark.conf.get(_CONSTRAINTS, None)}
     try:
+        spark.conf.set(_EXCLUDED, named)
+        spark.conf.set(_CONSTRAINTS, "false")
         yield
     finally:
-        if given is None:
-            spark.conf.unset(_EXCLUDED)
-        else:
-            spark.conf.set(_EXCLUDED, given)
+        for key, value in given.items():
+            if value is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, value)
 
 
 def _depends_on_time(spark: SparkSession, frame: DataFrame) -> bool:

@@ -23,12 +23,13 @@ class LastUpkeep:
     since 1970.
 
     ``orphans_at`` is the time of the last search for files that killed writers left behind; 0 if there was no such
-    search.
+    search. ``whole_at`` is the time of the last compaction of all small files; 0 if there was no such compaction.
     """
 
     version: int
     at: float
     orphans_at: float = 0.0
+    whole_at: float = 0.0
 
     def is_due(self, version: int, now: float, *, every_versions: int, every_seconds: float) -> bool:
         """True if the table, which is at ``version``, needs upkeep at the time ``now``. A clock that was set back does
@@ -39,9 +40,14 @@ class LastUpkeep:
         """True if the next upkeep searches for files that killed writers left behind."""
         return not 0 <= now - self.orphans_at < every_seconds
 
+    def is_whole_due(self, now: float, *, every_seconds: float) -> bool:
+        """True if the next upkeep compacts all small files, not only the tiny ones."""
+        return not 0 <= now - self.whole_at < every_seconds
+
     def write(self, context: Context, object_id: int, generation: int) -> None:
         """Writes the file that :func:`last_upkeep` reads. Raises OSError."""
-        body = {"version": self.version, "at_ms": int(self.at * 1000), "orphans_at_ms": int(self.orphans_at * 1000)}
+        times = {"at": self.at, "orphans_at": self.orphans_at, "whole_at": self.whole_at}
+        body = {"version": self.version, **{f"{key}_ms": int(value * 1000) for key, value in times.items()}}
         path = context.warehouse.last_upkeep(object_id, generation)
         context.warehouse.write_text(path, json.dumps(body, separators=(",", ":")))
 
@@ -56,10 +62,10 @@ def last_upkeep(context: Context, object_id: int, generation: int, *, now: float
     found = known.get((object_id, generation))
     if found is None:
         body = _read(context, object_id, generation)
-        version, at, orphans_at = (body.get(key, 0) for key in ("version", "at_ms", "orphans_at_ms"))
-        found = LastUpkeep(version, at / 1000, orphans_at / 1000)
+        times = (body.get(key, 0) / 1000 for key in ("at_ms", "orphans_at_ms", "whole_at_ms"))
+        found = LastUpkeep(body.get("version", 0), *times)
         if not body:
-            found.at = now
+            found.at = found.whole_at = now
             found.write(context, object_id, generation)
         known[object_id, generation] = found
     return found

@@ -56,6 +56,10 @@ EVERY_VERSIONS = 100
 EVERY_SECONDS = 600.0
 """If upkeep has not run for this number of seconds, the next batch triggers a run of upkeep."""
 
+WHOLE_EVERY_SECONDS = 600.0
+"""The interval in seconds between two compactions of all small files. The job writes no batch during such a compaction,
+which may take seconds. An upkeep in between compacts only the tiny files."""
+
 ORPHANS_EVERY_SECONDS = 24 * 3600.0
 """The interval in seconds between two searches for files that killed writers left behind."""
 
@@ -116,17 +120,20 @@ class Upkeep:
                     return
                 last.version, last.at = version, now
                 is_search_due = last.is_search_due(now, every_seconds=ORPHANS_EVERY_SECONDS)
-                self.run(searches_orphans=is_search_due)
+                is_whole_due = last.is_whole_due(now, every_seconds=WHOLE_EVERY_SECONDS)
+                self.run(searches_orphans=is_search_due, is_brief=not is_whole_due)
                 last.orphans_at = now if is_search_due else last.orphans_at
+                last.whole_at = now if is_whole_due else last.whole_at
                 last.write(self.context, self.object_id, self.generation)
         except (DeltaError, OSError, ValueError) as error:
             # The next run of upkeep repeats the failed steps. The table's rows do not depend on upkeep.
             if not self.context.explains(error):
                 logger.warning("upkeep of %s: %s", self.output.path, error)
 
-    def run(self, *, searches_orphans: bool = True) -> None:
+    def run(self, *, searches_orphans: bool = True, is_brief: bool = False) -> None:
         """Runs upkeep once. If ``searches_orphans`` is true, upkeep also deletes the files that killed writers left
-        behind. To find these files, upkeep lists all files of the table. Raises FencedError if another run has taken
+        behind. To find these files, upkeep lists all files of the table. If ``is_brief`` is true, upkeep compacts only
+        the tiny files (:func:`rw_sql.runtime.delta.compaction.compact`). Raises FencedError if another run has taken
         over."""
         output = self.output
         output.require_own_run()
@@ -134,12 +141,12 @@ class Upkeep:
         with known_commits(
             self.context, self.object_id, self.generation, table=output.path, table_id=table_id
         ) as known:
-            self._run(known, searches_orphans=searches_orphans)
+            self._run(known, searches_orphans=searches_orphans, is_brief=is_brief)
 
-    def _run(self, known: KnownCommits, *, searches_orphans: bool) -> None:
+    def _run(self, known: KnownCommits, *, searches_orphans: bool, is_brief: bool) -> None:
         output, files = self.output, known.files
         try:
-            self._compact()
+            self._compact(is_brief=is_brief)
             fault("upkeep.compacted")
             snapshot = self.context.metastore.snapshot()
             readers = self._held_readers(snapshot)
@@ -169,11 +176,12 @@ class Upkeep:
             files.remove_orphans(live)
         fault("upkeep.done")
 
-    def _compact(self) -> None:
-        """Compacts small files. If delta-rs cannot read a file, upkeep continues without compaction; the table's other
-        files must still be cleaned. Raises CommitFailedError if another process has committed in between."""
+    def _compact(self, *, is_brief: bool) -> None:
+        """Compacts small files, or only the tiny ones. If delta-rs cannot read a file, upkeep continues without
+        compaction; the table's other files must still be cleaned. Raises CommitFailedError if another process has
+        committed in between."""
         try:
-            compact(self.output.table, BUCKET if self.is_log else None)
+            compact(self.output.table, BUCKET if self.is_log else None, is_brief=is_brief)
         except CommitFailedError:
             raise
         except DeltaError as error:

@@ -23,7 +23,7 @@ def began(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """The runs of upkeep: True for each that searches for files of killed writers."""
     found: list[bool] = []
 
-    def run(self: Upkeep, *, searches_orphans: bool = True) -> None:
+    def run(self: Upkeep, *, searches_orphans: bool = True, **_: bool) -> None:
         del self
         found.append(searches_orphans)
 
@@ -87,8 +87,7 @@ def test_a_failed_upkeep_is_repeated_later_and_not_with_every_batch(
 ) -> None:
     calls: list[int] = []
 
-    def run(self: Upkeep, *, searches_orphans: bool = True) -> None:
-        del searches_orphans
+    def run(self: Upkeep, **_: bool) -> None:
         calls.append(self.output.table.version())
         raise OSError("the store refuses")
 

@@ -38,6 +38,7 @@ from rw_sql.runtime.decoding.change_formats.events import (
 from rw_sql.runtime.decoding.change_formats.unchanged import Placeholder
 from rw_sql.runtime.decoding.change_formats.values import (
     FLOATING,
+    NESTED,
     TEMPORAL,
     Told,
     ValueRules,
@@ -60,7 +61,7 @@ OP, UNCHANGED = CHANGE_COLUMN[0], UNCHANGED_COLUMN[0]
 ROW, CHANGE = "_rw_row", "_rw_change"
 _BARE = ("BOOLEAN", "SMALLINT", "INT", "BIGINT", "SERIAL", *FLOATING, *TEMPORAL)
 """The types, besides decimals, whose JSON values need not be quoted."""
-_TEXTS, _PREPARED, _COUNTS = "_rw_texts", "_rw_prepared", "_rw_counts"
+_TEXTS, _PREPARED, _COUNTS, _MISFIT = "_rw_texts", "_rw_prepared", "_rw_counts", "_rw_misfit"
 _TOLD = ("NUMERIC", "BIGINT", *FLOATING, "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
 """The types that Debezium encodes in several ways. Only the record's embedded schema shows which encoding was used."""
 
@@ -117,9 +118,12 @@ def rows_of(
     rows = _prepared(rows, statement, has_types=has_types)
     values = [_value(column, rules, has_types=has_types).alias(column.name) for column in statement.columns]
     rows = rows.withColumn(ROW, f.struct(*values))
-    error = f.coalesce(change["error"], *(_misfit(column, key) for column in statement.columns), f.lit(None))
-    op = f.when(error.isNull(), change["op"]).cast("long")
-    return rows.withColumn(OP, op), error
+    error = f.coalesce(
+        change["error"], *(_misfit(column, key, has_types=has_types) for column in statement.columns), f.lit(None)
+    )
+    rows = rows.withColumn(_MISFIT, error)
+    op = f.when(f.col(_MISFIT).isNull(), change["op"]).cast("long")
+    return rows.withColumn(OP, op), f.col(_MISFIT)
 
 
 def _with_unchanged(rows: StepsT, statement: CreateSource, key: EventKey, placeholder: Placeholder) -> StepsT:
@@ -208,8 +212,9 @@ def _value(column: ColumnDefinition, rules: ValueRules, *, has_types: bool) -> C
     return value_of(f.col(_PREPARED)[column.name], column.data_type, rules, told, count)
 
 
-def _misfit(column: ColumnDefinition, key: EventKey) -> Column:
-    text = without_marks(f.col(_TEXTS)[column.name])
+def _misfit(column: ColumnDefinition, key: EventKey, *, has_types: bool) -> Column:
+    is_prepared = column.data_type.name not in NESTED and not (has_types and _is_told(column))
+    text = f.col(_PREPARED)[column.name] if is_prepared else without_marks(f.col(_TEXTS)[column.name])
     wrong = misfit(column, text, f.col(ROW)[column.name])
     if column.name not in key.columns:
         return wrong
