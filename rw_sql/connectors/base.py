@@ -74,7 +74,9 @@ class UpstreamSplit:
     end of the log. ``is_empty`` is true if the split has no record and its end is unknown. In this case, every position
     that is at least ``start`` is valid. ``incarnation`` is None if the split may have records that cannot be read at
     present. ``has_open_start`` is true if the position 0 is before every record and stays valid when records are
-    removed. ``term`` is the current term of the split's log; None if unknown.
+    removed. ``term`` is the current term of the split's log; None if unknown. If offsets count bytes of a log that
+    consists of files, ``files`` contains the first offset and the size in bytes of each file, in the order of the log.
+    Each byte then has ``slack + 1`` offsets.
     """
 
     split: str
@@ -87,6 +89,7 @@ class UpstreamSplit:
     slack: int = 0
     has_open_start: bool = False
     term: int | None = None
+    files: tuple[tuple[int, int], ...] = ()
 
     @property
     def has_end(self) -> bool:
@@ -102,7 +105,16 @@ class UpstreamSplit:
     def behind(self, offset: int) -> int:
         """The number of offsets from ``offset`` to the end. All offsets that denote the same position count as one
         offset."""
+        if self.files:
+            return max(0, self.place(self.end) - self.place(offset))
         return max(0, self.end - max(offset, self.start)) // (self.slack + 1)
+
+    def place(self, offset: int) -> int:
+        """The number of bytes of the log's ``files`` before ``offset``; without ``files``, the offset itself. All
+        offsets that denote the same position have the same place."""
+        if not self.files:
+            return offset // (self.slack + 1)
+        return sum(min(size, max(0, offset - first) // (self.slack + 1)) for first, size in self.files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

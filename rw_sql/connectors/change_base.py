@@ -18,7 +18,7 @@ from rw_sql.connectors.support.table_names import plain_name
 from rw_sql.errors import INVALID_PROPERTY, NOT_SUPPORTED, SqlError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -101,6 +101,7 @@ class ChangeBase(PlainConnector):
         options: Mapping[str, str],
         start: int,
         end: int,
+        tables: Collection[str],
         *,
         only_first: bool = False,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,

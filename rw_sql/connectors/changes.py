@@ -281,15 +281,17 @@ class SlotDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeCount:
-    """The number of transactions between two positions that changed a published table, and the number of changes in
+    """The number of transactions between two positions that changed a table of the source, and the number of changes in
     these transactions.
 
-    ``first_end`` is the position after the first of these transactions; None if there is no such transaction.
+    ``first_end`` is the position after the first of these transactions; None if there is no such transaction. If
+    ``is_exact`` is false, the numbers are lower limits, because the upstream did not send all transactions in time.
     """
 
     transactions: int
     changes: int
     first_end: int | None = None
+    is_exact: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -463,12 +465,14 @@ class ChangeConnector(Protocol):
         options: Mapping[str, str],
         start: int,
         end: int,
+        tables: Collection[str],
         *,
         only_first: bool = False,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> ChangeCount | None:
-        """Counts the transactions that end after ``start`` and at or before ``end``. With ``only_first``, counts only
-        the first of these transactions.
+        """Counts the transactions that end after ``start`` and at or before ``end``, and that changed one of the
+        upstream tables ``tables``. With ``only_first``, counts only the first of these transactions. An upstream that
+        itself selects the tables that it sends (PostgreSQL's publication) counts the changes to these tables.
 
         None if the upstream cannot count the transactions, for example while the source is being read.
         """

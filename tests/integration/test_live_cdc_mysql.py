@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import os
 import uuid
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rw_sql.errors import SqlError
 from rw_sql.runtime.support.secrets import KEY_VARIABLE
 from tests.integration.attached import AttachedSession, wait_until
 from tests.support.mysql import MARIADB, server_of
@@ -228,3 +230,45 @@ def test_undo_of_a_reset_ends_with_the_rows_that_are_upstream(database: Database
     database.wait_equal("t")
     database.run("INSERT INTO {d}.t VALUES (5, 'after the undo')")
     database.wait_equal("t")
+
+
+def test_moves_find_transactions_by_time_and_skip_them_one_by_one(database: Database) -> None:
+    session = database.session
+    session.allow_unsafe()
+    database.run(
+        "CREATE TABLE {d}.t (id INT PRIMARY KEY, word VARCHAR(20))",
+        "CREATE TABLE {d}.other (id INT PRIMARY KEY)",
+        "INSERT INTO {d}.t VALUES (1, 'one'), (2, 'two')",
+    )
+    database.create_source()
+    session.run(f"CREATE TABLE t (*) FROM my TABLE '{database.name}.t'")
+    database.wait_equal("t")
+    session.run("PAUSE SOURCE my")
+    database.run("INSERT INTO {d}.other VALUES (1)", "INSERT INTO {d}.t VALUES (10, 'skipped'), (11, 'skipped')")
+    ((second,),) = database.run("SELECT UNIX_TIMESTAMP() + 1")
+    wait_until(lambda: database.run("SELECT UNIX_TIMESTAMP()")[0][0] > second, "the second after the next")
+    database.run("INSERT INTO {d}.t VALUES (20, 'read')")
+    at = datetime.fromtimestamp(second, UTC).isoformat()
+    inject = f"INJECT SOURCE OFFSETS my TO TIMESTAMP '{at}' ALLOW GAPS"
+    assert "skips 1 transaction with 2 changes" in "\n".join(row[0] for row in session.sql(f"EXPLAIN {inject}"))
+    session.run(inject, "RESUME SOURCE my")
+    wait_until(lambda: session.rows_of("t", "id") == [(1,), (2,), (20,)], "the table to lack what was skipped")
+
+    session.run("PAUSE SOURCE my")
+    database.run(
+        "INSERT INTO {d}.other VALUES (2)", "INSERT INTO {d}.t VALUES (30, 'bad')", "INSERT INTO {d}.t VALUES (31, 'a')"
+    )
+    (split,) = session.sql("SHOW SOURCE SPLITS my")
+    assert 0 <= split.lag_ms < 3_600_000
+    session.run(f"SKIP RECORD AT '{database.name}' {split.next} ON SOURCE my", "RESUME SOURCE my")
+    wait_until(lambda: session.rows_of("t", "id") == [(1,), (2,), (20,), (31,)], "the table to lack one row")
+
+    def is_caught_up() -> bool:
+        (split,) = session.sql("SHOW SOURCE SPLITS my")
+        return (split.lag, split.lag_ms) == (0, 0)
+
+    wait_until(is_caught_up, "the source to have no lag")
+    session.run("PAUSE SOURCE my")
+    with pytest.raises(SqlError, match="the server no longer has the changes since") as refused:
+        session.sql("INJECT SOURCE OFFSETS my BACK BY INTERVAL '30 days' ALLOW DUPLICATES")
+    assert "RESET SOURCE SPLITS my ALLOW GAPS" in (refused.value.hint or "")

@@ -211,7 +211,14 @@ class CannedUpstreams(Port):
         return self.world.slot
 
     def count_changes(
-        self, connector: str, options: PlannedOptions, start: int, end: int, *, only_first: bool = False
+        self,
+        connector: str,
+        options: PlannedOptions,
+        start: int,
+        end: int,
+        tables: tuple[str, ...],
+        *,
+        only_first: bool = False,
     ) -> ChangeCount | None:
         return self.world.changes
 

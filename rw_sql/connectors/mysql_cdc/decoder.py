@@ -56,7 +56,7 @@ class KnownTable:
     def __post_init__(self) -> None:
         self.is_kept = tuple(name not in self.left_out for name in self.names)
         self.key_steps = tuple(
-            (read if name in self.key else None, skip_of(column, read))
+            (read if name in self.key else None, skip_of(column))
             for name, column, read in zip(self.names, self.columns, self.readers, strict=True)
         )
         self.key_order = tuple([name for name in self.names if name in self.key].index(name) for name in self.key)

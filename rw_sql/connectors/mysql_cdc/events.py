@@ -39,6 +39,7 @@ _FIRST_COMPRESSED = 165
 STANDALONE, PREPARED_XA = 1, 64
 _HEADER = struct.Struct("<IBIIIH")
 HEADER_BYTES = _HEADER.size
+_CHECKSUM_BYTES = 4
 
 _TINY, _SHORT, _LONG, _FLOAT, _DOUBLE, _LONGLONG, _INT24, _YEAR = 1, 2, 3, 4, 5, 8, 9, 13
 _TIMESTAMP2, _DATETIME2, _TIME2, _JSON, _NEWDECIMAL, _ENUM, _SET = 17, 18, 19, 245, 246, 247, 248
@@ -74,6 +75,17 @@ class Header:
 def parse_header(packet: bytes) -> Header:
     """Parses the header of an event in a packet, after the packet's first byte."""
     return Header(*_HEADER.unpack_from(packet, 1))
+
+
+def states_checksum(packet: bytes) -> bool:
+    """True if a format event states that the events after it have checksums."""
+    return packet[-5] == 1
+
+
+def body_of(packet: bytes, *, has_checksum: bool) -> bytes:
+    """The body of the event in a packet, without the event's checksum."""
+    start = 1 + HEADER_BYTES
+    return packet[start : len(packet) - _CHECKSUM_BYTES] if has_checksum else packet[start:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,7 +88,7 @@ class MysqlReader:
         try:
             facts = facts_over(self._sql())
             self._position = self._returned = position.offset
-            self._folded = facts.settings.get("lower_case_table_names", "0") != "0"
+            self._folded = facts.folds_names
             self._is_mariadb, self._end = facts.is_mariadb, facts.end
             self._known.use(is_mariadb=facts.is_mariadb, has_names=facts.has_names)
             check_position(facts, position)

@@ -84,9 +84,19 @@ class Facts:
         return self.settings.get("binlog_row_metadata", "").upper() == "FULL"
 
     @property
+    def folds_names(self) -> bool:
+        """True if the server ignores the case of the names of databases and tables."""
+        return self.settings.get("lower_case_table_names", "0") != "0"
+
+    @property
     def start(self) -> int:
         """The first position of the log that the server still has."""
         return number_of(self.logs[0].sequence, FIRST) if self.logs else self.end
+
+    @property
+    def files(self) -> tuple[tuple[int, int], ...]:
+        """The first position and the size in bytes of each file of the log."""
+        return tuple((number_of(log.sequence, 0), log.size) for log in self.logs)
 
     def file_of(self, position: int) -> LogFile | None:
         """The file that contains ``position``; None if the server does not have this file any more."""
@@ -174,7 +184,7 @@ def details(facts: Facts) -> SlotDetails | None:
         active_pid=None,
         cluster=facts.cluster,
         incarnation=None,
-        files=tuple((number_of(log.sequence, 0), log.size) for log in facts.logs),
+        files=facts.files,
         per_byte=STEPS,
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.change_base import ChangeBase, check_root_certificate
 from rw_sql.connectors.changes import CaptureError, Prepared
-from rw_sql.connectors.mysql_cdc import positions, tables, validation
+from rw_sql.connectors.mysql_cdc import positions, search, tables, validation
 from rw_sql.connectors.mysql_cdc.connection import connect, databases_of, unreachable
 from rw_sql.connectors.mysql_cdc.server import details, other_server, read_facts
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
@@ -18,11 +18,11 @@ from rw_sql.errors import INVALID_PROPERTY, UPSTREAM_MISSING
 from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import pymysql
 
-    from rw_sql.connectors.changes import Lack, SlotDetails, UpstreamTable
+    from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamTable
     from rw_sql.connectors.mysql_cdc.reader import MysqlReader
     from rw_sql.connectors.spec import ConnectorSpec
 else:
@@ -30,6 +30,8 @@ else:
 
 _TEXT = re.compile(r"[^{\s]*[0-9]+:[0-9]+(\+[0-9]+)?")
 _LEAST_ID = 1 << 30
+_LAG_SECONDS = 2.0
+"""The longest time, in seconds, that SHOW SOURCE SPLITS takes to find the commit time of the next transaction."""
 
 
 class MysqlCdcConnector(ChangeBase):
@@ -77,7 +79,12 @@ class MysqlCdcConnector(ChangeBase):
             return Upstream(error=error.message)
         split = options["database.name"]
         found = UpstreamSplit(
-            split=split, start=facts.start, end=facts.end, cluster=facts.cluster, slack=positions.STEPS - 1
+            split=split,
+            start=facts.start,
+            end=facts.end,
+            cluster=facts.cluster,
+            slack=positions.STEPS - 1,
+            files=facts.files,
         )
         return Upstream(splits={split: found}, cluster=facts.cluster)
 
@@ -163,3 +170,38 @@ class MysqlCdcConnector(ChangeBase):
     ) -> SlotDetails | None:
         """The current state of the server's log."""
         return details(read_facts(options, timeout))
+
+    def count_changes(
+        self,
+        options: Mapping[str, str],
+        start: int,
+        end: int,
+        tables: Collection[str],
+        *,
+        only_first: bool = False,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> ChangeCount | None:
+        """Counts the changes in the server's log between two positions. The numbers are lower limits if the server does
+        not send this part of the log within ``timeout`` seconds."""
+        return search.count_changes(options, start, end, tables, timeout, only_first=only_first)
+
+    def offsets_at(
+        self,
+        options: Mapping[str, str],
+        milliseconds: int,
+        splits: Sequence[str],
+        *,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> Mapping[str, int]:
+        """The position before the first transaction in the server's log that was committed in the second of
+        ``milliseconds`` or later.
+
+        Raises CaptureError.
+        """
+        return dict.fromkeys(splits, search.first_at(options, milliseconds, timeout))
+
+    def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
+        """The time of the first transaction after the position, if the server sends this transaction quickly enough.
+        The transaction may have changed other tables than those of the source."""
+        found = {split: search.next_time(options, position, _LAG_SECONDS) for split, position in offsets.items()}
+        return {split: at for split, at in found.items() if at is not None}

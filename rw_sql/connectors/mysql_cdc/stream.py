@@ -38,6 +38,8 @@ _SILENT_SECONDS = 30.0
 """If the server sends nothing for this time, not even a heartbeat, the connection counts as lost."""
 
 _DUMP = 0x12
+_STOP_AT_END = 1
+_END_OF_STREAM, _LONGEST_END = 0xFE, 9
 _FATAL = 1236
 """The code that the server uses for all errors that end the sending of the log. Only the text of an error shows the
 cause of the error."""
@@ -90,6 +92,34 @@ class Watched:
         return name.lower() if self.is_folded else name
 
 
+def request_log(connection: Connection[Any], file: str, at: int, server_id: int, *, stops_at_end: bool = False) -> bool:
+    """Requests the log from the position ``at`` of a file. Returns True if the events have checksums. Raises
+    pymysql.Error or OSError.
+
+    With ``stops_at_end``, the server ends the stream at the present end of its log. The ``server_id`` 0 is the id of a
+    client that is not a replica, so such a client does not end the stream of another reader.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SET @master_binlog_checksum = @@global.binlog_checksum")
+        cursor.execute("SET @source_binlog_checksum = @@global.binlog_checksum")
+        # The checksum's kind is queried here, because the first event arrives before the event that states the kind.
+        cursor.execute("SELECT @master_binlog_checksum")
+        ((checksum,),) = cursor.fetchall()
+        cursor.execute("SET @mariadb_slave_capability = 4")
+        period = int(_HEARTBEAT_SECONDS * 1e9)
+        cursor.execute(f"SET @master_heartbeat_period = {period}, @source_heartbeat_period = {period}")
+    flags = _STOP_AT_END if stops_at_end else 0
+    connection._execute_command(_DUMP, struct.pack("<IHI", at, flags, server_id) + file.encode())
+    return checksum not in (b"NONE", None)
+
+
+def next_packet(connection: Connection[Any]) -> bytes | None:
+    """The next packet of the log that :func:`request_log` requested; None if the server has ended the stream. Raises
+    pymysql.Error or OSError."""
+    data: bytes = connection._read_packet()._data
+    return None if data[0] == _END_OF_STREAM and len(data) < _LONGEST_END else data
+
+
 class Stream:
     """A thread that reads the log. :meth:`get` returns the transactions that have arrived. An error ends the stream."""
 
@@ -105,6 +135,8 @@ class Stream:
         self._seen = 0
         self._error: CaptureError | None = None
         self._is_closing = False
+        self._is_at_end = False
+        self._stops_at_end = False
         self._watched = Watched()
         self._file, self._sequence, self._last_end, self._wraps = "", 0, 0, 0
         self._has_checksum = True
@@ -116,24 +148,17 @@ class Stream:
         self._connection: Connection[Any] | None = None
         self._thread: threading.Thread | None = None
 
-    def start(self, file: str, at: int, watched: Watched) -> None:
-        """Starts reading. Raises CaptureError."""
-        self._watched = watched
+    def start(self, file: str, at: int, watched: Watched, *, stops_at_end: bool = False) -> None:
+        """Starts reading. Raises CaptureError.
+
+        With ``stops_at_end``, reads up to the present end of the log; see :attr:`is_at_end`. Such a stream finds and
+        counts transactions. Events that a reader cannot read become an :class:`Effect` ``changed``.
+        """
+        self._watched, self._stops_at_end = watched, stops_at_end
         connection = connect(self._options, self._timeout, read_timeout=_SILENT_SECONDS)
         self._connection = connection
         try:
-            with connection.cursor() as cursor:
-                cursor.execute("SET @master_binlog_checksum = @@global.binlog_checksum")
-                cursor.execute("SET @source_binlog_checksum = @@global.binlog_checksum")
-                # The checksum's kind is queried here, because the first event arrives before the event that states the
-                # kind.
-                cursor.execute("SELECT @master_binlog_checksum")
-                ((checksum,),) = cursor.fetchall()
-                self._has_checksum = checksum not in (b"NONE", None)
-                cursor.execute("SET @mariadb_slave_capability = 4")
-                period = int(_HEARTBEAT_SECONDS * 1e9)
-                cursor.execute(f"SET @master_heartbeat_period = {period}, @source_heartbeat_period = {period}")
-            connection._execute_command(_DUMP, struct.pack("<IHI", at, 0, self._server_id) + file.encode())
+            self._has_checksum = request_log(connection, file, at, self._server_id, stops_at_end=stops_at_end)
         except (pymysql.Error, OSError) as error:
             raise unreachable(error, self._options) from error
         self._file, self._sequence = file, sequence_of(file)
@@ -148,7 +173,7 @@ class Stream:
         """
         with self._changed:
             if not self._ready and wait_seconds > 0:
-                self._changed.wait_for(lambda: self._ready or self._error or self._is_closing, wait_seconds)
+                self._changed.wait_for(lambda: self._ready or self._has_ended, wait_seconds)
             made = list(self._ready)
             self._ready.clear()
             self._bytes = 0
@@ -156,6 +181,17 @@ class Stream:
                 raise self._error
             self._changed.notify_all()
             return made, self._seen
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._error is not None or self._is_closing or self._is_at_end
+
+    @property
+    def is_at_end(self) -> bool:
+        """True if the stream has reached the end of the log at which it stops, and :meth:`get` has returned all
+        transactions."""
+        with self._changed:
+            return self._is_at_end and not self._ready
 
     @property
     def seen(self) -> int:
@@ -189,13 +225,15 @@ class Stream:
         try:
             while not self._is_closing:
                 assert self._connection is not None
-                packet = self._connection._read_packet()
-                data: bytes = packet._data
-                if data[0] == 0xFE and len(data) < 9:
+                data = next_packet(self._connection)
+                if data is None and self._stops_at_end:
+                    self._end_reading()
+                    return
+                if data is None:
                     raise CaptureError(UPSTREAM_UNREACHABLE, "the server ended the stream", is_temporary=True)
                 self._event(data)
         except pymysql.Error as error:
-            self._fail(_stream_error(error, self._options, shown(self._seen) if self._seen else self._file))
+            self._fail(stream_error(error, self._options, shown(self._seen) if self._seen else self._file))
         except CaptureError as error:
             self._fail(error)
         except (BrokenEventError, struct.error, IndexError, zlib.error) as error:
@@ -205,6 +243,11 @@ class Stream:
             self._fail(
                 CaptureError(UPSTREAM_UNREACHABLE, without_password(str(error), self._options), is_temporary=True)
             )
+
+    def _end_reading(self) -> None:
+        with self._changed:
+            self._is_at_end = True
+            self._changed.notify_all()
 
     def _fail(self, error: CaptureError) -> None:
         with self._changed:
@@ -216,10 +259,9 @@ class Stream:
         header = events.parse_header(data)
         kind = header.kind
         if kind == events.FORMAT:
-            self._has_checksum = data[-5] == 1
+            self._has_checksum = events.states_checksum(data)
             self._created.setdefault(self._sequence, (header.time, header.server))
-        start = 1 + events.HEADER_BYTES
-        body = data[start : len(data) - 4] if self._has_checksum or kind == events.FORMAT else data[start:]
+        body = events.body_of(data, has_checksum=self._has_checksum or kind == events.FORMAT)
         end = self._end(header.end)
         match kind:
             case events.ROTATE:
@@ -242,17 +284,16 @@ class Stream:
                     self._pass(end or self._seen)
                 return
             case events.PARTIAL_UPDATE if self._maps.get(events.table_id(body), True):
-                raise CaptureError(
-                    UPSTREAM_MISSING,
+                self._refuse(
                     f"an update after {shown(self._seen)} has only parts of its JSON values",
-                    hint=f"SET GLOBAL binlog_row_value_options = ''; then {AGAIN}",
+                    "SET GLOBAL binlog_row_value_options = ''",
                 )
             case events.PAYLOAD:
-                raise CaptureError(
-                    UPSTREAM_MISSING,
+                self._refuse(
                     f"the transaction after {shown(self._seen)} is compressed",
-                    hint=f"SET GLOBAL binlog_transaction_compression = OFF; then {AGAIN}",
+                    "SET GLOBAL binlog_transaction_compression = OFF",
                 )
+                self._commit(end, header.time)
             case _ if kind in events.ROWS:
                 self._rows(kind, body)
             case events.EXECUTE_LOAD:
@@ -262,6 +303,13 @@ class Stream:
                     self._add(effect)
         if self._group is None and end:
             self._pass(end)
+
+    def _refuse(self, message: str, remedy: str) -> None:
+        """Raises the error for an event that cannot be read. A stream that stops at the end of the log only finds and
+        counts transactions, so it notes that the event changes an unknown number of rows."""
+        if not self._stops_at_end:
+            raise CaptureError(UPSTREAM_MISSING, message, hint=f"{remedy}; then {AGAIN}")
+        self._add(Effect("changed", ""))
 
     def _end(self, at: int) -> int:
         """The number of the position after an event; 0 for an event that is in no file."""
@@ -385,7 +433,8 @@ class Stream:
             self._changed.notify_all()
 
 
-def _stream_error(error: Exception, options: Mapping[str, str], place: str) -> CaptureError:
+def stream_error(error: Exception, options: Mapping[str, str], place: str) -> CaptureError:
+    """The CaptureError for an error that ended the stream of a log after ``place``, without the password."""
     text = without_password(str(error.args[1]), options) if len(error.args) > 1 else ""
     if _SAME_ID in text:
         return CaptureError(

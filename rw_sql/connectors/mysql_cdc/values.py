@@ -80,38 +80,58 @@ def reader_of(column: StreamColumn, data_type: str, decode: Callable[[bytes], st
         case 242 | 249 | 250 | 251 | 252 | 255:
             return _with_length(meta[0], _text_cell(decode))
         case 15:
-            return _with_length(2 if int.from_bytes(meta, "little") > 255 else 1, _text_cell(decode))
+            return _with_length(_width_of(int.from_bytes(meta, "little")), _text_cell(decode))
         case 140:
             return _with_length(meta[0], _uncompressed(_text_cell(decode)))
         case 141:
-            width = 2 if int.from_bytes(meta, "little") > 255 else 1
-            return _with_length(width, _uncompressed(_text_cell(decode)))
+            return _with_length(_width_of(int.from_bytes(meta, "little")), _uncompressed(_text_cell(decode)))
         case 253 | 254:
             return _string(meta, data_type, decode)
-    raise ValueError(f"the log has values of type {kind}, which rw_sql does not support")
+    raise _unsupported(kind)
 
 
-def skip_of(column: StreamColumn, read: Reader) -> Callable[[bytes, int], int]:
-    """A function that returns the offset of a cell's end without converting its value."""
+def skip_of(column: StreamColumn) -> Callable[[bytes, int], int]:
+    """A function that returns the offset of a cell's end without converting its value. Raises ValueError for an unknown
+    type."""
     kind, meta = column.type, column.meta
-    sizes = {**_INTS, 4: 4, 5: 8, 10: 3, 13: 1, 12: 8}
+    sizes = {**_INTS, 4: 4, 5: 8, 7: 4, 10: 3, 11: 3, 12: 8, 13: 1, 14: 3}
     if kind == 246:
         sizes[kind] = decimal_size(meta[0], meta[1])
+    elif kind == 16:
+        sizes[kind] = (meta[1] * 8 + meta[0] + 7) // 8
     elif kind in (17, 18, 19):
         sizes[kind] = {17: 4, 18: 5, 19: 3}[kind] + (meta[0] + 1) // 2
+    elif kind in (247, 248):
+        sizes[kind] = meta[1]
     if kind in sizes:
         size = sizes[kind]
         return lambda _data, at: at + size
-    width = 0
     if kind in (140, 242, 245, 249, 250, 251, 252, 255):
         width = meta[0]
     elif kind in (15, 141):
-        width = 2 if int.from_bytes(meta, "little") > 255 else 1
+        width = _width_of(int.from_bytes(meta, "little"))
+    elif kind in (253, 254):
+        width = _width_of(_longest_of(meta))
+    else:
+        raise _unsupported(kind)
     if width == 1:
         return lambda data, at: at + 1 + data[at]
-    if width:
-        return lambda data, at: at + width + int.from_bytes(data[at : at + width], "little")
-    return lambda data, at: read(data, at)[1]
+    return lambda data, at: at + width + int.from_bytes(data[at : at + width], "little")
+
+
+def _unsupported(kind: int) -> ValueError:
+    return ValueError(f"the log has values of type {kind}, which rw_sql does not support")
+
+
+def _width_of(longest: int) -> int:
+    """The number of bytes of a value's length. ``longest`` is the length of the longest possible value in bytes."""
+    return 2 if longest > 255 else 1
+
+
+def _longest_of(meta: bytes) -> int:
+    """The maximum length of the values of a CHAR or BINARY column in bytes."""
+    first, second = meta
+    return second if first & 0x30 == 0x30 else second | ((first & 0x30) ^ 0x30) << 4
 
 
 def _whole(size: int, *, is_signed: bool) -> Reader:
@@ -272,9 +292,8 @@ def _with_length(width: int, cell: Cell) -> Reader:
 
 
 def _string(meta: bytes, data_type: str, decode: Callable[[bytes], str] | None) -> Reader:
-    first, second = meta
-    longest = second if first & 0x30 == 0x30 else second | ((first & 0x30) ^ 0x30) << 4
-    width = 2 if longest > 255 else 1
+    longest = _longest_of(meta)
+    width = _width_of(longest)
     if decode is not None:
         return _with_length(width, _text_cell(decode))
     match data_type:

@@ -17,7 +17,7 @@ from rw_sql.errors import INVALID_PROPERTY
 from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import psycopg
 
@@ -190,11 +190,13 @@ class PostgresCdcConnector(ChangeBase):
         options: Mapping[str, str],
         start: int,
         end: int,
+        tables: Collection[str],
         *,
         only_first: bool = False,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> ChangeCount | None:
-        """Counts the changes in the slot between two positions. Returns None while a reader uses the slot."""
+        """Counts the changes in the slot between two positions, to all tables of the publication. Returns None while a
+        reader uses the slot."""
         return peek.count_changes(options, start, end, timeout, only_first=only_first)
 
     def offsets_at(

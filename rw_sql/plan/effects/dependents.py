@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.registry import captures_changes
 from rw_sql.metastore.records import IF_NOT_NULL, IGNORE, MaterializedViewRecord, SinkRecord
 from rw_sql.model.job_ids import view_job
+from rw_sql.model.job_specs import cdc_tables
 from rw_sql.model.options import source_options
 from rw_sql.plan.effects.verdicts import OTHER_CLUSTER_SPLIT, RECREATED_SPLIT, UNTOLD_SPLIT
 from rw_sql.plan.result.allow import FORGOTTEN_SPLIT
@@ -84,15 +85,16 @@ def _changes_between(
     """Returns notices about a move of a change data capture source. The notices state the number of transactions that
     the move skips or repeats, if these transactions can be counted."""
     options = source_options(snapshot, source)
+    tables = tuple(table.upstream for table in cdc_tables(snapshot, source))
     for row in rows:
         if not (row.gaps or row.duplicates) or row.old is None or row.new is None:
             continue
         first, last = sorted((row.old, row.new))
-        found = inspector.upstreams.count_changes(source.connector, options, first, last)
+        found = inspector.upstreams.count_changes(source.connector, options, first, last, tables)
         does = "skips" if row.gaps else "repeats"
         if found is not None:
             counted = f"{_number(found.transactions, 'transaction')} with {_number(found.changes, 'change')}"
-            yield f"{row.split}: {does} {counted}"
+            yield f"{row.split}: {does} {'' if found.is_exact else 'at least '}{counted}"
         if row.duplicates:
             yield "changes that are read again have no effect on tables, but views over the source contain them twice"
 

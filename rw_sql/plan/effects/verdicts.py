@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.changes import ChangeConnector
 from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
-from rw_sql.model.offset_ranges import covered, reads_of, uncovered
+from rw_sql.model.offset_ranges import IncarnationReads, covered, reads_of, uncovered
 from rw_sql.model.split_status import (
     OK,
     ORPHAN,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from rw_sql.connectors.base import Connector, SplitState, Upstream, UpstreamSplit
-    from rw_sql.model.offset_ranges import IncarnationReads
+    from rw_sql.model.offset_ranges import Spans
     from rw_sql.model.options import PlannedOptions
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.ports.positions import Positions
@@ -52,26 +52,39 @@ offset."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The effect of moving a split, in words and counts. If ``is_exact`` is false, the counts are upper limits."""
+    """The effect of moving a split, in words and counts of offsets. If ``is_exact`` is false, the counts are upper
+    limits. ``sizes`` are the numbers of repeated and skipped bytes, if offsets do not count the bytes of the split's
+    log."""
 
     text: str
     duplicates: int = 0
     gaps: int = 0
     is_exact: bool = True
+    sizes: tuple[int, int] | None = None
 
 
-def counted(duplicates: int, gaps: int, *, is_exact: bool = True, why: str = "") -> Verdict:
+def counted(
+    duplicates: int, gaps: int, *, is_exact: bool = True, why: str = "", sizes: tuple[int, int] | None = None
+) -> Verdict:
     """The verdict as text: NONE, ``DUPLICATES n``, ``GAP n`` or both; with ``at most`` and the reason if the counts
-    are not exact."""
+    are not exact. The text shows ``sizes``, the numbers of repeated and skipped bytes, in place of the counts of
+    offsets."""
     if duplicates <= 0 and gaps <= 0:
         return Verdict(text="NONE", is_exact=is_exact)
     most = "" if is_exact else "at most "
-    parts = [_part(word, most, number) for word, number in (("GAP", gaps), ("DUPLICATES", duplicates)) if number > 0]
+    if sizes is not None:
+        sizes = max(0, sizes[0]) if duplicates > 0 else 0, max(0, sizes[1]) if gaps > 0 else 0
+    shown = (duplicates, gaps) if sizes is None else sizes
+    parts = [
+        _part(word, most, size)
+        for word, number, size in (("GAP", gaps, shown[1]), ("DUPLICATES", duplicates, shown[0]))
+        if number > 0
+    ]
     text = ", ".join(parts)
     if not is_exact and why:
         text += f" ({why})"
     duplicates, gaps = (min(max(0, number), MOST_COUNTED - 1) for number in (duplicates, gaps))
-    return Verdict(text=text, duplicates=duplicates, gaps=gaps, is_exact=is_exact)
+    return Verdict(text=text, duplicates=duplicates, gaps=gaps, is_exact=is_exact, sizes=sizes)
 
 
 def _part(word: str, most: str, number: int) -> str:
@@ -143,33 +156,27 @@ def verdict(
     why = why or ("some offsets of the split have no record" if split in positions.sparse else "")
     has_records = seen is None or not is_emptied(seen)
     reads = reads_of(positions.lives.get(split, ()), *_identity(seen, new, old))
-    if reads is not None:
-        duplicates = covered(reads.spans, new.offset)
-        gaps = uncovered(reads.spans, reads.reached, new.offset)
-        if not reads.is_certain:
-            least = covered(reads.certain_spans, new.offset)
-            most = uncovered(reads.certain_spans, _certainly_reached(reads, old, seen), new.offset)
-            if (least, most) != (duplicates, gaps):
-                why = why or UNCERTAIN_READS
-            gaps = max(gaps, most)
-        if not positions.is_complete:
-            # The commits that are missing from the log may contain offsets that no existing commit contains.
-            unknown = uncovered(reads.spans, new.offset, reads.spans[-1][1])
-            duplicates += unknown
-            if unknown or gaps:
-                why = why or "some of the log's commits were removed"
-        return counted(duplicates if has_records else 0, gaps, is_exact=not why, why=why)
-    if old is not None:
-        moved = new.offset - old.offset
-        # If another incarnation of the split was read, nothing was read from this incarnation.
-        is_read = split in positions.read_splits and not positions.lives.get(split) and has_records
-        return counted(-moved if is_read else 0, moved, is_exact=not why, why=why)
+    if reads is not None or old is not None:
+        move = _Move(
+            new=new.offset,
+            old=None if old is None else old.offset,
+            start=None if seen is None else seen.start,
+            reads=reads,
+            # If another incarnation of the split was read, nothing was read from this incarnation.
+            is_read=split in positions.read_splits and not positions.lives.get(split),
+            is_complete=positions.is_complete,
+        )
+        duplicates, gaps, doubt = move.counts()
+        sizes = move.within(seen).counts()[:2] if seen is not None and seen.files else None
+        why = why or doubt
+        return counted(duplicates if has_records else 0, gaps, is_exact=not why, why=why, sizes=sizes)
     if not positions.read_splits:
         return Verdict(text="NONE")
     if topic not in read_topics:
         return Verdict(text="UNKNOWN (other topic)")
     if seen is not None:
-        return counted(0, new.offset - seen.start, is_exact=not why, why=why)
+        sizes = (0, seen.place(new.offset) - seen.place(seen.start)) if seen.files else None
+        return counted(0, new.offset - seen.start, is_exact=not why, why=why, sizes=sizes)
     return Verdict(text="NONE")
 
 
@@ -181,14 +188,71 @@ def _identity(*states: UpstreamSplit | SplitState | None) -> tuple[str | None, s
     return cluster, next((state.incarnation for state in known if state.incarnation), None)
 
 
-def _certainly_reached(reads: IncarnationReads, old: SplitState | None, seen: UpstreamSplit | None) -> int:
-    """Returns a lower bound of the offset up to which the source has read the upstream's present incarnation."""
-    reached = reads.certain_reached
-    if reached is None and old is not None:
-        reached = old.offset
-    elif reached is None and seen is not None:
-        reached = seen.start
-    return reads.reached if reached is None else min(reads.reached, reached)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Move:
+    """A move of a split from offset ``old`` to ``new``. ``start`` is the first offset that the upstream has. ``reads``
+    are the offsets that were read; without ``reads``, all offsets before ``old`` have been read if ``is_read`` is true.
+    ``is_complete`` is true if no commits are missing from the log."""
+
+    new: int
+    old: int | None
+    start: int | None
+    reads: IncarnationReads | None
+    is_read: bool
+    is_complete: bool
+
+    def within(self, seen: UpstreamSplit) -> _Move:
+        """Returns the move with places in the files of the split's log instead of offsets."""
+        reads = self.reads
+        if reads is not None:
+            reads = IncarnationReads(
+                spans=_placed(reads.spans, seen),
+                reached=seen.place(reads.reached),
+                certain_spans=_placed(reads.certain_spans, seen),
+                certain_reached=None if reads.certain_reached is None else seen.place(reads.certain_reached),
+            )
+        return replace(
+            self,
+            new=seen.place(self.new),
+            old=None if self.old is None else seen.place(self.old),
+            start=None if self.start is None else seen.place(self.start),
+            reads=reads,
+        )
+
+    def counts(self) -> tuple[int, int, str]:
+        """Returns the numbers of repeated and skipped offsets, and the reason why these numbers are only upper limits.
+        The reason is empty if the numbers are exact."""
+        reads, new = self.reads, self.new
+        if reads is None:
+            moved = new - (self.old or 0)
+            return -moved if self.is_read else 0, moved, ""
+        why = ""
+        duplicates = covered(reads.spans, new)
+        gaps = uncovered(reads.spans, reads.reached, new)
+        if not reads.is_certain:
+            least = covered(reads.certain_spans, new)
+            most = uncovered(reads.certain_spans, self._certainly_reached(reads), new)
+            if (least, most) != (duplicates, gaps):
+                why = UNCERTAIN_READS
+            gaps = max(gaps, most)
+        if not self.is_complete:
+            # The commits that are missing from the log may contain offsets that no existing commit contains.
+            unknown = uncovered(reads.spans, new, reads.spans[-1][1])
+            duplicates += unknown
+            if unknown or gaps:
+                why = why or "some of the log's commits were removed"
+        return duplicates, gaps, why
+
+    def _certainly_reached(self, reads: IncarnationReads) -> int:
+        """Returns a lower bound of the offset up to which the source has read the incarnation that the upstream has."""
+        reached = reads.certain_reached
+        if reached is None:
+            reached = self.start if self.old is None else self.old
+        return reads.reached if reached is None else min(reads.reached, reached)
+
+
+def _placed(spans: Spans, seen: UpstreamSplit) -> Spans:
+    return tuple((seen.place(start), seen.place(end)) for start, end in spans)
 
 
 def preview_splits(
@@ -227,6 +291,7 @@ def preview_splits(
                 gaps=found.gaps,
                 is_exact=found.is_exact,
                 written=_written(kind, old, new, seen),
+                sizes=found.sizes,
             )
         )
     return tuple(rows)
@@ -300,7 +365,8 @@ def _left_behind(old: SplitState | None, seen: UpstreamSplit, why: str) -> Split
     """Returns the row for a split that the source no longer reads. The row shows how many of the split's records will
     never be read."""
     unread = seen.end - max(old.offset, seen.start) if old is not None and not seen.is_endless else 0
-    found = counted(0, unread, is_exact=not why)
+    sizes = (0, seen.behind(old.offset)) if old is not None and seen.files else None
+    found = counted(0, unread, is_exact=not why, sizes=sizes)
     return SplitPreview(
         split=seen.split,
         old=old.offset if old else None,
@@ -310,4 +376,5 @@ def _left_behind(old: SplitState | None, seen: UpstreamSplit, why: str) -> Split
         verdict=f"{found.text} (left unread)" if unread > 0 else ORPHAN,
         gaps=found.gaps,
         is_exact=not why,
+        sizes=found.sizes,
     )

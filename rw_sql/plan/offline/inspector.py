@@ -228,7 +228,14 @@ class _Upstreams:
         return None
 
     def count_changes(
-        self, connector: str, options: PlannedOptions, start: int, end: int, *, only_first: bool = False
+        self,
+        connector: str,
+        options: PlannedOptions,
+        start: int,
+        end: int,
+        tables: tuple[str, ...],
+        *,
+        only_first: bool = False,
     ) -> ChangeCount | None:
         return None
 

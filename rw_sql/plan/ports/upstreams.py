@@ -89,10 +89,17 @@ class UpstreamPort(Protocol):
         ...
 
     def count_changes(
-        self, connector: str, options: PlannedOptions, start: int, end: int, *, only_first: bool = False
+        self,
+        connector: str,
+        options: PlannedOptions,
+        start: int,
+        end: int,
+        tables: tuple[str, ...],
+        *,
+        only_first: bool = False,
     ) -> ChangeCount | None:
-        """Counts the changes between two positions of a change data capture source. Returns None if the changes cannot
-        be counted."""
+        """Counts the changes between two positions of a change data capture source to the upstream tables ``tables``.
+        Returns None if the changes cannot be counted."""
         ...
 
     def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:

@@ -162,8 +162,9 @@ def _effect(split: SplitPreview, x: object, top: int) -> Iterator[str]:
 
 def _effect_text(split: SplitPreview) -> str:
     most = "" if split.is_exact else "at most "
-    said = [f"repeats {most}{split.duplicates}"] if split.duplicates else []
-    said += [f"skips {most}{split.gaps}"] if split.gaps else []
+    duplicates, gaps = split.shown
+    said = [f"repeats {most}{duplicates}"] if split.duplicates else []
+    said += [f"skips {most}{gaps}"] if split.gaps else []
     return ", ".join(said) or split.verdict
 
 

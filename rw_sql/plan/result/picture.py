@@ -103,12 +103,10 @@ def plan_mermaid(plan: Plan) -> str:
 
 
 def _json_of(split: SplitPreview) -> dict[str, object]:
-    """The fields of a split. The result includes ``written`` only if the upstream does not write positions as
-    numbers."""
+    """The fields of a split. The result includes ``written`` only if the upstream does not write positions as numbers,
+    and ``sizes`` only if offsets do not count bytes."""
     made = asdict(split)
-    if split.written is None:
-        del made["written"]
-    return made
+    return {name: value for name, value in made.items() if name not in ("written", "sizes") or value is not None}
 
 
 def _split_lines(split: SplitPreview) -> Iterator[str]:

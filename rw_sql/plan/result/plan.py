@@ -29,7 +29,8 @@ class SplitPreview:
     ``duplicates`` and ``gaps`` are the verdict's counts of records. If ``is_exact`` is false, these counts are upper
     limits. ``reader`` is the name of a direct reader's view, if the preview has the splits of several readers.
     ``written`` are the old offset, the new offset and the bounds in the upstream's notation, if the upstream does not
-    write offsets as numbers.
+    write offsets as numbers. ``sizes`` are the numbers of repeated and skipped bytes, if offsets do not count the bytes
+    of the split's log.
     """
 
     split: str
@@ -43,6 +44,12 @@ class SplitPreview:
     is_exact: bool = True
     reader: str = ""
     written: tuple[str, str, str] | None = None
+    sizes: tuple[int, int] | None = None
+
+    @property
+    def shown(self) -> tuple[int, int]:
+        """The numbers of repeated and skipped records that a preview shows."""
+        return (self.duplicates, self.gaps) if self.sizes is None else self.sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

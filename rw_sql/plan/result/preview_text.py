@@ -66,7 +66,7 @@ def total_text(splits: Sequence[SplitPreview]) -> str:
     """The totals of repeated and skipped records over all splits, as text."""
     most = "" if all(split.is_exact for split in splits) else "at most "
     unknown = sum(s.verdict.startswith("UNKNOWN") for s in splits)
-    counts = (("DUPLICATES", sum(s.duplicates for s in splits)), ("GAP", sum(s.gaps for s in splits)))
+    counts = (("DUPLICATES", sum(s.shown[0] for s in splits)), ("GAP", sum(s.shown[1] for s in splits)))
     parts = [
         f"{word} of unknown size" if n >= MOST_COUNTED - 1 else f"{word} {most if n else ''}{n}" for word, n in counts
     ]

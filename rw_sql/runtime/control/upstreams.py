@@ -108,10 +108,17 @@ class Upstreams:
             return None
 
     def count_changes(
-        self, connector: str, options: PlannedOptions, start: int, end: int, *, only_first: bool = False
+        self,
+        connector: str,
+        options: PlannedOptions,
+        start: int,
+        end: int,
+        tables: tuple[str, ...],
+        *,
+        only_first: bool = False,
     ) -> ChangeCount | None:
         resolved = self._resolve(options)
-        return change_connector(connector).count_changes(resolved, start, end, only_first=only_first)
+        return change_connector(connector).count_changes(resolved, start, end, tables, only_first=only_first)
 
     def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:
         return look_at_subject(self._resolve(options), subject)

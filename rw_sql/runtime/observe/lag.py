@@ -336,7 +336,7 @@ def _records_behind(context: Context, snapshot: Snapshot, reader: Reader, upstre
         if state is None or seen is None or identity_status(state, seen) != OK:
             return _Behind()
         if not seen.is_endless and seen.end > state.offset:
-            behind += (seen.end - state.offset) // (seen.slack + 1)
+            behind += seen.place(seen.end) - seen.place(state.offset)
             waiting[split] = state.offset
     return _Behind(records=behind if behind < MOST_COUNTED else None, waiting=waiting)
 

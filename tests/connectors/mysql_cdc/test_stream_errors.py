@@ -11,8 +11,9 @@ import pytest
 
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.mysql_cdc import events
+from rw_sql.connectors.mysql_cdc.search import RowCounter
 from rw_sql.connectors.mysql_cdc.statements import Effect
-from rw_sql.connectors.mysql_cdc.stream import Stream, Watched, _stream_error
+from rw_sql.connectors.mysql_cdc.stream import Stream, Watched, stream_error
 from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_UNREACHABLE
 from tests.support.captured import read_on
 from tests.support.mysql_changes import Replica, cdc_options
@@ -24,7 +25,7 @@ AT_A_PLACE = "; the first event 'log.000002' at 4, the last event read from 'log
 
 
 def error_of(text: str) -> CaptureError:
-    return _stream_error(pymysql.OperationalError(1236, text), {"server.id": "7", "password": "x"}, "000002:528")
+    return stream_error(pymysql.OperationalError(1236, text), {"server.id": "7", "password": "x"}, "000002:528")
 
 
 @pytest.mark.parametrize(
@@ -130,6 +131,20 @@ def test_a_part_of_a_json_value_stops_only_the_readers_of_its_table() -> None:
     for number in (8, 9):
         with pytest.raises(CaptureError, match="only parts of its JSON values"):
             stream._event(event(events.PARTIAL_UPDATE, struct.pack("<IHH", number, 0, 1)))
+
+
+def test_a_search_passes_over_transactions_that_a_reader_cannot_read() -> None:
+    packets = (event(events.PAYLOAD, b""), event(events.PARTIAL_UPDATE, struct.pack("<IHH", 9, 0, 1)))
+    for packet in packets:
+        reading, searching = stream_of(("shop", "orders")), stream_of(("shop", "orders"))
+        searching._stops_at_end = True
+        with pytest.raises(CaptureError, match=r"is compressed|parts of its JSON"):
+            reading._event(packet)
+        searching._event(packet)
+        searching._event(event(events.XID, bytes(8)))
+        ((transaction,), _) = searching.get(0.0)
+        counter = RowCounter()
+        assert (counter.changes_of(transaction), counter.is_exact) == (1, False)
 
 
 def test_a_loaded_file_stops_only_the_readers_of_its_database() -> None:

@@ -59,18 +59,18 @@ def test_transactions_are_counted_and_found_by_time(replica: Replica, postgres: 
     postgres.run(f"DELETE FROM {table} WHERE id = 1")
     after, end = now(postgres)
 
-    whole = KIND.count_changes(options, start, end)
+    whole = KIND.count_changes(options, start, end, replica.names)
     assert whole is not None
     assert (whole.transactions, whole.changes) == (3, 14)
-    rest = KIND.count_changes(options, middle, end)
+    rest = KIND.count_changes(options, middle, end, replica.names)
     assert rest is not None
     assert (rest.transactions, rest.changes) == (2, 4)
-    first = KIND.count_changes(options, start, end, only_first=True)
+    first = KIND.count_changes(options, start, end, replica.names, only_first=True)
     assert first is not None
     assert (first.transactions, first.changes) == (1, 10)
     assert first.first_end is not None
     assert start < first.first_end <= middle
-    none = KIND.count_changes(options, end, end)
+    none = KIND.count_changes(options, end, end, replica.names)
     assert none is not None
     assert (none.transactions, none.changes, none.first_end) == (0, 0, None)
 
@@ -93,10 +93,10 @@ def test_nothing_is_taken_and_a_slot_that_is_read_is_left_alone(replica: Replica
     start = replica.state.offset
     postgres.run(f"INSERT INTO {table} VALUES (1)")
     end = KIND.look(replica.options).splits["postgres"].end
-    assert KIND.count_changes(replica.options, start, end) is not None
+    assert KIND.count_changes(replica.options, start, end, replica.names) is not None
     assert replica.confirmed() <= start
     replica.open()
-    assert KIND.count_changes(replica.options, start, end) is None
+    assert KIND.count_changes(replica.options, start, end, replica.names) is None
     while replica.state.offset < end:
         replica.step(wait=0.2)
     assert replica.rows[table].keys() == {'["1"]'}

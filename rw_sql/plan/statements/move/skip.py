@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.changes import ChangeConnector
 from rw_sql.connectors.registry import captures_changes, connector, has_wide_offsets
 from rw_sql.errors import NOT_SUPPORTED, OFFSET_OUT_OF_RANGE, SPLITS_UNKNOWN, SqlError
-from rw_sql.model.job_specs import named_splits
+from rw_sql.model.job_specs import cdc_tables, named_splits
 from rw_sql.model.object_lookup import find_source
 from rw_sql.model.options import source_options
 from rw_sql.model.split_status import at_offset
@@ -136,7 +136,8 @@ def _behind_transaction(
             hint=f"SKIP RECORD AT {split} {old.offset} ON SOURCE {name} skips the next transaction",
         )
     options = source_options(snapshot, source)
-    found = inspector.upstreams.count_changes(source.connector, options, old.offset, end, only_first=True)
+    tables = tuple(table.upstream for table in cdc_tables(snapshot, source))
+    found = inspector.upstreams.count_changes(source.connector, options, old.offset, end, tables, only_first=True)
     if found is None or found.first_end is None:
         unknown = found is None
         raise SqlError(

@@ -1,0 +1,300 @@
+"""Searches the binary log without a reader: the position of a point in time, the time of the next transaction, and the
+transactions between two positions.
+
+A search reads the log as a client that is not a replica, so it does not disturb the source's reader.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import time
+from bisect import bisect_left
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.changes import CaptureError, ChangeCount
+from rw_sql.connectors.mysql_cdc import events
+from rw_sql.connectors.mysql_cdc.connection import connect, databases_of, parts_of, rows_of, unreachable
+from rw_sql.connectors.mysql_cdc.events import RowsPart, TableMap
+from rw_sql.connectors.mysql_cdc.positions import FIRST, STEPS, number_of, sequence_of, shown
+from rw_sql.connectors.mysql_cdc.positions import parts_of as position_parts
+from rw_sql.connectors.mysql_cdc.server import facts_over, read_facts
+from rw_sql.connectors.mysql_cdc.stream import Stream, Watched, next_packet, request_log, stream_error
+from rw_sql.connectors.mysql_cdc.values import skip_of
+from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_UNREACHABLE
+from rw_sql.packages import deferred
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    import pymysql
+
+    from rw_sql.connectors.mysql_cdc.server import Facts
+    from rw_sql.connectors.mysql_cdc.stream import Transaction
+
+    Skips = tuple[Callable[[bytes, int], int], ...]
+else:
+    pymysql = deferred("pymysql")
+
+_NOT_A_REPLICA = 0
+"""The server id of a client that is not a replica."""
+
+_MILLI = 1000
+_LONGEST_SEARCH = 60.0
+"""The maximum time, in seconds, for which :func:`first_at` reads the log. A file of the log may have 1 GiB."""
+
+_LONGEST_WAIT = 0.2
+_BEGINNINGS = frozenset({events.GTID, events.ANONYMOUS_GTID, events.TAGGED_GTID, events.MARIADB_GTID})
+"""The types of the events with which transactions begin. MySQL since 5.7 and MariaDB write such an event for each
+transaction, also if the server does not use GTIDs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """The type and the time of an event, in seconds since 1970, and the position before the event."""
+
+    kind: int
+    time: int
+    position: int
+
+
+def first_at(options: Mapping[str, str], milliseconds: int, timeout: float) -> int:
+    """The position before the first transaction that was committed at or after ``milliseconds``; the end of the log if
+    there is no such transaction. The log states times in whole seconds: all transactions of the second in which
+    ``milliseconds`` lies count as later.
+
+    Raises CaptureError if the log may no longer contain such a transaction, or if it cannot be found in time.
+    """
+    deadline = time.monotonic() + max(timeout, _LONGEST_SEARCH)
+    facts, now = _facts_and_time(options, timeout)
+    if milliseconds >= now or not facts.logs:
+        return facts.end
+    seconds = milliseconds // _MILLI
+    created: dict[int, int] = {}
+
+    def created_at(number: int) -> int:
+        log = facts.logs[number]
+        created[number] = _created(options, log.name, timeout, deadline)
+        return created[number]
+
+    # The server writes each transaction of a file before it creates the next file.
+    later = bisect_left(range(len(facts.logs)), seconds, key=created_at)
+    if later == 0:
+        raise CaptureError(
+            OFFSET_OUT_OF_RANGE,
+            f"the server no longer has the changes since {_shown_time(seconds)}: its log begins at "
+            f"{shown(facts.start)}, which was written at {_shown_time(created[0])}",
+            hint="TO EARLIEST reads the changes that the server has; RESET SOURCE SPLITS SOURCE_NAME ALLOW GAPS WITH "
+            "(FORGET_OFFSETS = true) reads the tables again",
+        )
+    for event in _events(options, facts.logs[later - 1].name, FIRST, timeout, deadline):
+        if event.kind in _BEGINNINGS and event.time >= seconds:
+            return event.position
+    return facts.end
+
+
+def next_time(options: Mapping[str, str], position: int, timeout: float) -> int | None:
+    """The time of the first transaction after ``position``, in milliseconds since 1970; None if the server does not
+    send this transaction within ``timeout`` seconds, or if there is no such transaction."""
+    deadline = time.monotonic() + timeout
+    try:
+        facts = read_facts(options, timeout)
+        log = facts.file_of(position)
+        if log is None or position >= facts.end:
+            return None
+        _, at, _ = position_parts(position)
+        for event in _events(options, log.name, max(at, FIRST), timeout, deadline):
+            if event.kind in _BEGINNINGS:
+                return event.time * _MILLI
+    except CaptureError:
+        return None
+    return None
+
+
+class RowCounter:
+    """Counts the changes of transactions, which must be given in the order of the log. ``is_exact`` is False once rows
+    could not be counted. Such rows count as one change for each event or statement that changed them."""
+
+    def __init__(self) -> None:
+        self.is_exact = True
+        self._known: dict[bytes, Skips] = {}
+        self._tables: dict[int, Skips] = {}
+
+    def changes_of(self, transaction: Transaction) -> int:
+        """The number of rows that a transaction changed in the watched tables, and of its other statements about these
+        tables, such as TRUNCATE."""
+        found = 0
+        for part in transaction.parts:
+            if isinstance(part, TableMap):
+                self._tables[part.id] = self._skips(part)
+            elif isinstance(part, RowsPart):
+                found += self._rows(part)
+            else:
+                found += 1
+                self.is_exact &= part.did != "changed"
+        return found
+
+    def _skips(self, table: TableMap) -> Skips:
+        """The functions that skip the cells of a row; empty for a table with columns of an unknown type."""
+        skips = self._known.get(table.signature)
+        if skips is None:
+            try:
+                skips = tuple(skip_of(column) for column in table.columns)
+            except ValueError:
+                skips = ()
+            self._known[table.signature] = skips
+        return skips
+
+    def _rows(self, part: RowsPart) -> int:
+        skips = self._tables.get(part.table_id, ())
+        if not skips or not part.is_full or part.count != len(skips):
+            self.is_exact = False
+            return 1
+        data, at, size = part.data, part.at, len(part.data)
+        width = (len(skips) + 7) >> 3
+        images = 2 if part.what == events.UPDATE else 1
+        found = 0
+        while at < size:
+            found += 1
+            for _ in range(images):
+                nulls = int.from_bytes(data[at : at + width], "little")
+                at += width
+                for skip in skips:
+                    if not nulls & 1:
+                        at = skip(data, at)
+                    nulls >>= 1
+        return found
+
+
+def count_changes(
+    options: Mapping[str, str],
+    start: int,
+    end: int,
+    tables: Collection[str],
+    timeout: float,
+    *,
+    only_first: bool = False,
+) -> ChangeCount | None:
+    """See :meth:`rw_sql.connectors.changes.ChangeConnector.count_changes`."""
+    deadline = time.monotonic() + timeout
+    try:
+        facts = read_facts(options, timeout)
+        log = facts.file_of(start)
+        if log is None:
+            return None
+        _, at, _ = position_parts(start)
+        stream = Stream(options, _NOT_A_REPLICA, is_mariadb=facts.is_mariadb, timeout=timeout)
+        try:
+            stream.start(log.name, max(at, FIRST), _watched(options, facts, tables), stops_at_end=True)
+            return _count(stream, start, end, deadline, only_first=only_first)
+        finally:
+            stream.close()
+    except CaptureError:
+        return None
+
+
+def _count(stream: Stream, start: int, end: int, deadline: float, *, only_first: bool) -> ChangeCount | None:
+    """Counts the transactions of a stream. Returns None if the first transaction is requested and does not arrive in
+    time."""
+    counter = RowCounter()
+    transactions = changes = 0
+    first_end: int | None = None
+    # All batches that end at one place of the log have read the same transactions.
+    last = end - end % STEPS
+    while True:
+        left = deadline - time.monotonic()
+        made, seen = stream.get(max(0.0, min(left, _LONGEST_WAIT)))
+        is_whole = seen >= last or stream.is_at_end
+        for transaction in made:
+            if time.monotonic() > deadline:
+                is_whole, left = False, 0.0
+                break
+            found = counter.changes_of(transaction)
+            if found and start < transaction.position <= end:
+                transactions, changes = transactions + 1, changes + found
+                first_end = first_end or transaction.position
+                if only_first:
+                    return ChangeCount(transactions=transactions, changes=changes, first_end=first_end)
+        if is_whole or left <= 0:
+            if only_first and not is_whole:
+                return None
+            return ChangeCount(
+                transactions=transactions,
+                changes=changes,
+                first_end=first_end,
+                is_exact=is_whole and counter.is_exact,
+            )
+
+
+def _watched(options: Mapping[str, str], facts: Facts, tables: Collection[str]) -> Watched:
+    names = [parts for table in tables if (parts := parts_of(table)) is not None]
+    is_folded = facts.folds_names
+    fold = str.lower if is_folded else str
+    return Watched(
+        tables=frozenset((fold(database), fold(table)) for database, table in names),
+        databases=frozenset(map(fold, databases_of(options))),
+        is_folded=is_folded,
+    )
+
+
+def _facts_and_time(options: Mapping[str, str], timeout: float) -> tuple[Facts, int]:
+    """The state of the server, and the time of its clock in milliseconds since 1970, which is read later."""
+    try:
+        with connect(options, timeout) as connection:
+            facts = facts_over(connection)
+            ((now,),) = rows_of(connection, "SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)")
+            return facts, int(now)
+    except pymysql.Error as error:
+        raise unreachable(error, options) from error
+
+
+def _created(options: Mapping[str, str], file: str, timeout: float, deadline: float) -> int:
+    """The time when a file of the log was created, in seconds since 1970."""
+    for event in _events(options, file, FIRST, timeout, deadline):
+        if event.kind == events.FORMAT:
+            return event.time
+    raise CaptureError(UPSTREAM_UNREACHABLE, f"the server sends no event of its log file {file}", is_temporary=True)
+
+
+def _events(options: Mapping[str, str], file: str, at: int, timeout: float, deadline: float) -> Iterator[_Event]:
+    """The events of the log from the position ``at`` of a file to the present end of the log. Raises CaptureError,
+    also after ``deadline``."""
+    sequence, last_end, wraps = sequence_of(file), at, 0
+    place = shown(number_of(sequence, at))
+    connection = connect(options, timeout)
+    try:
+        has_checksum = request_log(connection, file, at, _NOT_A_REPLICA, stops_at_end=True)
+        while (data := next_packet(connection)) is not None:
+            if time.monotonic() > deadline:
+                raise CaptureError(
+                    UPSTREAM_UNREACHABLE,
+                    f"the server did not send its log after {place} in time",
+                    hint="INJECT SOURCE OFFSETS SOURCE_NAME VALUES (…) sets the position without a search",
+                    is_temporary=True,
+                )
+            header = events.parse_header(data)
+            if header.kind == events.FORMAT:
+                has_checksum = events.states_checksum(data)
+            if header.kind == events.ROTATE:
+                name, last_end = events.parse_rotate(events.body_of(data, has_checksum=has_checksum))
+                sequence, wraps = sequence_of(name), 0
+                continue
+            begin = last_end
+            if header.end:
+                if header.end < last_end:  # After 4 GiB, the position begins at 0 again.
+                    wraps += 1
+                last_end, begin = header.end, header.end - header.size
+            yield _Event(header.kind, header.time, number_of(sequence, begin + (wraps << 32)))
+    except (pymysql.Error, OSError) as error:
+        raise stream_error(error, options, place) from error
+    except (struct.error, IndexError, ValueError) as error:
+        raise CaptureError(UPSTREAM_UNREACHABLE, f"the server sent {error} after {place}", is_temporary=True) from error
+    finally:
+        with contextlib.suppress(pymysql.Error, OSError):
+            connection._force_close()
+
+
+def _shown_time(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="seconds")
