@@ -29,7 +29,7 @@ BY_FILES := --dist loadfile --no-loadscope-reorder
 IN_MEMORY := tests/support/files_in_memory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-all test-unit test-room test-spark test-part test-core test-busy check format docs pictures mysql pulsar bench bench-quick proof soak dist clean
+.PHONY: help setup lock demo test test-all test-unit test-room test-spark other-setup test-part test-core test-busy check format docs pictures mysql pulsar bench bench-quick proof soak dist clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -99,30 +99,36 @@ test-room: setup $(JARS) ## the tests of one room: make test-room ROOM=runtime/v
 
 # Another version of Spark than the lock file's, in an environment of its own: make test-spark SPARK=4.0.
 SPARK ?= 4.1
+OTHER_VENV ?= .venv/spark-$(SPARK)
 
 test-spark: .venv/spark-$(SPARK).lock ## a part of the tests on another version of Spark: make test-spark SPARK=4.0
-	$(MAKE) VENV=.venv/spark-$(SPARK) LOCK=$< test-part
+	$(MAKE) VENV=$(OTHER_VENV) LOCK=$< test-part
 
+other-setup: .venv/spark-$(SPARK).lock
+	$(MAKE) VENV=$(OTHER_VENV) LOCK=$< setup
+
+# The lock file's own version stays: delta-spark accepts no newer patch release, which would only be fetched in vain.
 .venv/spark-%.lock: requirements/dev.lock
 	@mkdir -p .venv
-	@sed 's/^pyspark==.*/pyspark==$*.*/' $< >$@
+	@sed '/^pyspark==$*\./!s/^pyspark==.*/pyspark==$*.*/' $< >$@
 
 # What differs between versions: Spark's own classes, its planner, its sources and the jars. A file for each kind of object.
-PART_OF_TESTS ?= tests/test_spark_jars.py tests/connectors/datagen tests/connectors/files tests/connectors/support tests/connectors/kafka tests/integration/test_definitions.py \
+PART_OF_TESTS ?= $(CORE_OF_TESTS) tests/connectors/datagen tests/connectors/files tests/connectors/support tests/connectors/kafka \
     tests/integration/test_live_tables.py tests/integration/test_live_undo.py tests/integration/test_restart.py \
     tests/integration/test_strict_json.py tests/integration/test_live_sinks.py tests/integration/test_live_refresh.py \
-    tests/integration/test_live_rewind.py tests/integration/test_maintained_views.py tests/integration/test_query_analysis.py \
+    tests/integration/test_live_rewind.py tests/integration/test_query_analysis.py \
     tests/integration/test_mistaken_queries.py tests/integration/test_connect.py tests/integration/test_object_store.py
 
 test-part: setup $(JARS)
 	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) $(BY_FILES) $(PART_OF_TESTS)
 
-# One process fetches the jars that it needs by itself: all of them, and the archive of classes, take longer.
-CORE_OF_TESTS ?= tests/test_spark_jars.py tests/integration/test_definitions.py
+# The jars, a source that moves, every kind of maintained view, and the files of large batches. One process fetches the
+# jars that it needs by itself: all of them, and the archive of classes, take longer.
+CORE_OF_TESTS ?= tests/test_spark_jars.py tests/integration/test_definitions.py tests/integration/test_spark_files.py \
+    tests/integration/test_maintained_views.py
 
-test-core: .venv/spark-$(SPARK).lock ## two files of the tests on another version of Spark: make test-core SPARK=4.0
-	$(MAKE) VENV=.venv/spark-$(SPARK) LOCK=$< setup
-	.venv/spark-$(SPARK)/bin/python -m pytest $(CORE_OF_TESTS)
+test-core: other-setup ## the core of the tests on another version of Spark: make test-core SPARK=4.0
+	$(OTHER_VENV)/bin/python -m pytest $(CORE_OF_TESTS)
 
 # A sample of the crash and live tests, drawn by a seed, with busy processes beside them; make proof runs them all.
 BUSY_TESTS ?= 2

@@ -37,6 +37,16 @@ class Proof:
     seeds: range
     check: Callable[[int, Path], Facts]
     surroundings: Callable[[], AbstractContextManager[object]] = nullcontext
+    columns: tuple[str, ...] = ()
+    """The facts that the page shows for each seed, one row per seed, in place of their totals."""
+
+
+class RefutedError(AssertionError):
+    """A claim does not hold. ``facts`` are the measurements that show this."""
+
+    def __init__(self, message: str, facts: Facts) -> None:
+        super().__init__(message)
+        self.facts = facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +133,7 @@ def _try(proof: Proof, seed: int, commit: str) -> Trial:
             facts = proof.check(seed, Path(folder))
         except AssertionError as wrong:
             failure = str(wrong) or "the claim did not hold"
+            facts = wrong.facts if isinstance(wrong, RefutedError) else {}
     return Trial(seed=seed, commit=commit, seconds=time.monotonic() - started, facts=facts, failure=failure)
 
 
@@ -132,7 +143,7 @@ def write_page(proof: Proof, trials: Mapping[int, Trial], page: Path) -> None:
     totals: dict[str, float] = {}
     for trial in trials.values():
         for name, value in trial.facts.items():
-            if isinstance(value, int | float):
+            if isinstance(value, int | float) and name not in proof.columns:
                 totals[name] = totals.get(name, 0) + value
     lines = [
         f"# {proof.claim}",
@@ -148,6 +159,11 @@ def write_page(proof: Proof, trials: Mapping[int, Trial], page: Path) -> None:
         f"| commit | {', '.join(sorted({trial.commit for trial in trials.values()}))} |",
         f"| ended | {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, after {sum(t.seconds for t in trials.values()):,.0f} s |",
     ]
+    if proof.columns:
+        lines += ["", f"| {' | '.join(proof.columns)} | commit |", "|---" * (len(proof.columns) + 1) + "|"]
+        for _, trial in sorted(trials.items()):
+            cells = (str(trial.facts.get(name, "")) for name in proof.columns)
+            lines.append(f"| {' | '.join(cells)} | {trial.commit} |")
     if failed:
         lines += ["", "## Failures", ""]
         lines += [f"- seed {trial.seed}: {trial.failure}" for trial in failed]

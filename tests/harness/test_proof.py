@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import subprocess
+import tomllib
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proof import __main__ as command
-from proof.harness import TRIED, Proof, Trial, known_trials, run_proof, tried_commit, write_page
+from proof.cases import versions
+from proof.harness import TRIED, Proof, RefutedError, Trial, known_trials, run_proof, tried_commit, write_page
+from rw_sql.spark_jars import SUPPORTED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     import pytest
+
+ROOT = Path(__file__).parents[2]
 
 
 def proof(seen: list[int], *, bad: Collection[int] = ()) -> Proof:
@@ -124,3 +129,33 @@ def test_surroundings_are_entered_once_around_all_seeds(tmp_path: Path, monkeypa
 
     assert seen == ["begin", 0, 1, 2, "end"]
     assert "| held | 3 |" in (tmp_path / "docs" / "proof" / "p.md").read_text(encoding="utf-8")
+
+
+def test_the_page_has_a_row_for_each_seed(tmp_path: Path) -> None:
+    def check(seed: int, folder: Path) -> dict[str, int | str]:
+        facts: dict[str, int | str] = {"Spark": f"4.{seed}", "passed": 5, "kills": 2}
+        if seed == 1:
+            raise RefutedError("two failed", facts)
+        return facts
+
+    one = Proof(
+        name="p", claim="it holds", method="by trying", seeds=range(2), check=check, columns=("Spark", "passed")
+    )
+    write_page(one, run(one, tmp_path), tmp_path / "p.md")
+    text = (tmp_path / "p.md").read_text(encoding="utf-8")
+    table = "| Spark | passed | commit |\n|---|---|---|\n| 4.0 | 5 | abc |\n| 4.1 | 5 | abc |\n"
+    assert table in text
+    assert "| kills | 4 |" in text
+    assert "| passed | 10 |" not in text
+    assert "- seed 1: two failed" in text
+
+
+def test_the_versions_that_are_proved_are_those_of_the_metadata() -> None:
+    minors = {spark for spark, _ in versions.ENVIRONMENTS}
+    assert minors == set(SUPPORTED)
+    metadata = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    language = "Programming Language :: Python :: "
+    stated = [line.removeprefix(language) for line in metadata["classifiers"] if line.startswith(f"{language}3.")]
+    assert stated == list(versions.PYTHONS)
+    assert metadata["requires-python"] == f">={versions.PYTHONS[0]}"
+    assert {python for _, python in versions.ENVIRONMENTS} == set(versions.PYTHONS)

@@ -69,11 +69,7 @@ def main() -> None:
         registry_runner()
     with suppress(MissingJarsError):
         fetched_jars(*CONNECTOR, CONVERTER)
-    with TemporaryDirectory() as warehouse:
-        spark = rw_sql.connect(warehouse, run_jobs=False, config={"spark.ui.enabled": "false"})
-        SparkSessions(spark).load((*connector("kafka").spark_packages(), installed_jars().avro))
-        rw_sql.detach(spark)
-        spark.stop()
+    fetch_spark()
     # A separate process, because the jars of a file system must be present from the start of a JVM.
     subprocess.run([sys.executable, "-m", "tests.support.jars", "s3"], stdout=subprocess.DEVNULL, check=True)
     Path(CLASSES).unlink(missing_ok=True)
@@ -83,6 +79,15 @@ def main() -> None:
         stdout=subprocess.DEVNULL,
         check=True,
     )
+
+
+def fetch_spark() -> None:
+    """Starts a session with Delta's jars, and loads the jars of Spark's readers."""
+    with TemporaryDirectory() as warehouse:
+        spark = rw_sql.connect(warehouse, run_jobs=False, config={"spark.ui.enabled": "false"})
+        SparkSessions(spark).load((*connector("kafka").spark_packages(), installed_jars().avro))
+        rw_sql.detach(spark)
+        spark.stop()
 
 
 def use() -> None:
@@ -123,4 +128,4 @@ def wait_for_jvm() -> None:
 
 if __name__ == "__main__":
     keep_tidy()
-    {"use": use, "s3": fetch_s3}.get("".join(sys.argv[1:]), main)()
+    {"use": use, "s3": fetch_s3, "spark": fetch_spark}.get("".join(sys.argv[1:]), main)()

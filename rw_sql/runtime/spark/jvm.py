@@ -249,8 +249,20 @@ def save_command(rows: DataFrame, path: str, layout: str, options: dict[str, str
 
     The command is not run yet.
     """
-    writer: Any = rows.write.format(layout).mode("error").options(**options)
-    return writer._jwrite.saveCommand(java_class(rows.sparkSession, "scala.Option").apply(path))
+    spark = rows.sparkSession
+    if not spark.version.startswith("4.0."):
+        writer: Any = rows.write.format(layout).mode("error").options(**options)
+        return writer._jwrite.saveCommand(java_class(spark, "scala.Option").apply(path))
+    # The writer of Spark 4.0 has no method that returns the command. This is how it makes the command.
+    settings = java_class(spark, "org.apache.spark.api.python.PythonUtils").toScalaMap({**options, "path": path})
+    none = java_class(spark, "scala.Option").empty()
+    nothing, rows_of = scala_sequence(spark), java_frame(rows)
+    source = java_class(spark, "org.apache.spark.sql.execution.datasources.DataSource")(
+        rows_of.sparkSession(), layout, nothing, none, nothing, none, settings, none
+    )
+    return source.planForWriting(
+        java_class(spark, "org.apache.spark.sql.SaveMode").ErrorIfExists, rows_of.logicalPlan()
+    )
 
 
 def is_stopped(context: SparkContext) -> bool:

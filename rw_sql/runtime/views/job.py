@@ -29,6 +29,7 @@ from rw_sql.runtime.positions.leftovers import remove_leftovers
 from rw_sql.runtime.positions.logged_ranges import note_cleaned_ranges, note_ranges
 from rw_sql.runtime.positions.table_consumers import require_versions
 from rw_sql.runtime.positions.whole_outputs import require_whole
+from rw_sql.runtime.spark.constant_groups import constant_groups
 from rw_sql.runtime.spark.executors import require_executors
 from rw_sql.runtime.spark.work_progress import work_of
 from rw_sql.runtime.support.event_log import log_event
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from rw_sql.metastore.facts import Run
@@ -232,7 +234,7 @@ class View:
         the checkpoint."""
         fault("reader.before_finish")
         try:
-            query = self.streaming.query = self._writer({}).trigger(once=True).start()
+            query = self.streaming.query = self._started(self._writer({}).trigger(once=True))
             limit = StallTimeout(_FINISH_SECONDS)
             # awaitTermination only accepts whole seconds.
             while not query.awaitTermination(1):
@@ -295,8 +297,14 @@ class View:
             writer = writer.trigger(processingTime=f"{self.readers.interval_ms} milliseconds")
         remove_leftovers(self.context.warehouse, self.checkpoint)
         fault("view.before_query")
-        self.streaming.query = writer.start()
+        self.streaming.query = self._started(writer)
         fault("view.after_query")
+
+    def _started(self, writer: DataStreamWriter) -> StreamingQuery:
+        if self.session is None or not isinstance(self.strategy, Streamed):
+            return writer.start()  # The batches of the other strategies run queries with positions in GROUP BY.
+        with constant_groups(self.session):
+            return writer.start()
 
     def _end_query(self) -> None:
         """Ends the query; the run continues."""

@@ -269,7 +269,8 @@ sys.modules["rw_sql"] = None
 import pickle
 reader = pickle.loads(sys.stdin.buffer.read()).streamReader(None)
 start = reader.initialOffset()
-end = reader.latestOffset(start, reader.getDefaultReadLimit())
+is_older = reader.latestOffset.__code__.co_argcount == 1  # Spark 4.0 and 4.1
+end = reader.latestOffset() if is_older else reader.latestOffset(start, reader.getDefaultReadLimit())
 rows = [batch for part in reader.partitions(start, end) for batch in reader.read(pickle.loads(pickle.dumps(part)))]
 print(end, sum(batch.num_rows for batch in rows))
 """

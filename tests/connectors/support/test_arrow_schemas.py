@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,6 +27,8 @@ ROW = StructType(
 
 def older(convert: Callable[..., Any]) -> Callable[..., Any]:
     """The function with the arguments that it has in Spark 4.0 and 4.1."""
+    if "timezone" not in inspect.signature(convert).parameters:
+        return convert
 
     def converted(
         given: Any,

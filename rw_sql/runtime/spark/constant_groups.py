@@ -1,0 +1,33 @@
+"""Lets streaming queries group by a constant number on Spark 4.0."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+_ORDINALS = "spark.sql.groupByOrdinal"
+
+
+@contextmanager
+def constant_groups(spark: SparkSession) -> Iterator[None]:
+    """A context manager in which a streaming query is started whose GROUP BY may contain a constant, as in ``SELECT 5
+    AS five, count(*) … GROUP BY five``.
+
+    Spark 4.0 analyzes the plan of the query again for each batch. At that time, the alias is replaced with its
+    constant, and Spark would use the constant as the position of a column. A started query has a copy of the session's
+    settings, so the session itself keeps its setting, by which it analyzes the positions in the text of a query.
+    """
+    if not spark.version.startswith("4.0."):
+        yield
+        return
+    given = str(spark.conf.get(_ORDINALS))
+    spark.conf.set(_ORDINALS, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(_ORDINALS, given)
