@@ -6,7 +6,8 @@ environment. A small process, the keeper, runs longer than the run itself. The k
 afterwards stops every process with the run's mark. If the keeper was killed too, the next run stops the remaining
 processes. The environments of processes are read from ``/proc`` on Linux and with ``ps`` on other systems.
 
-The keeper runs this file as a script, so only the standard library may be imported at the top.
+The keeper is started by running this file as a script. Therefore, the top of this file may import only the standard
+library.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ import time
 from pathlib import Path
 
 MARK = "RW_SQL_STARTED_BY"
-"""The environment variable with the mark: the process id, start time and (on Linux) namespace of the run's process."""
+"""The environment variable that marks the processes of a run. Its value consists of the process id, the start time and
+(on Linux) the namespace of the run's own process."""
 
 _END_SECONDS = 8.0
-"""The time in seconds in which the remaining processes must end. Afterwards, they are killed."""
+"""The time in seconds within which the remaining processes must end. Processes that are still running afterwards are
+killed."""
 _LOOK_SECONDS = 0.05
 
 _held: list[int] = []

@@ -76,8 +76,8 @@ _VIEW_ROWS = {
     "the table, whether the range is merged",
     "rw_lease": "resource group: the owner of its jobs; a group has no row before its first owner",
 }
-"""The meaning of a row of each catalog view. The meanings are defined here because released files of ``catalog/`` never
-change."""
+"""Maps each catalog view to the meaning of one of its rows. The meanings are defined here because released files of
+``catalog/`` never change."""
 
 _PLAINER = {
     "Statements that sessions without a JVM pass to the owner of a group. The newest row of a request holds.": (
@@ -175,7 +175,8 @@ _PLAINER = {
     "rows that differ from those of the table": "number of rows that differ from the table's rows",
     "of the catalog when the chunk was merged": "the epoch of the catalog when the chunk was merged",
 }
-"""The comments of ``catalog/*.sql`` in plainer words. Released files of ``catalog/`` never change."""
+"""Maps comments of ``catalog/*.sql`` to the same comments in plainer words. Released files of ``catalog/`` never
+change."""
 
 
 def pages() -> dict[str, str]:

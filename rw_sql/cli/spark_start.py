@@ -117,10 +117,10 @@ def start_spark(
 def beside_prompt() -> Iterator[None]:
     """A context manager for a thread that uses the terminal while another thread calls :func:`start_spark`.
 
-    Inside the block, Python's standard error is a copy that still writes to the terminal while the start redirects the
-    original descriptor. The thread with the prompt must replace ``sys.stderr``, because prompt_toolkit also replaces
-    ``sys.stderr`` while a prompt is shown. If another thread replaced ``sys.stderr``, that thread would later restore
-    the stream of a prompt that has ended, and this stream writes nothing.
+    While Spark starts, the descriptor of standard error is redirected. Inside the block, Python's standard error is a
+    copy that still writes to the terminal. The thread with the prompt must replace ``sys.stderr``, because
+    prompt_toolkit also replaces ``sys.stderr`` while a prompt is shown. If another thread replaced ``sys.stderr``, that
+    thread would later restore the stream of a prompt that has ended, and this stream writes nothing.
     """
     before = sys.stderr
     sys.stderr = own_stderr()

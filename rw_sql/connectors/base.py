@@ -61,8 +61,8 @@ class SplitState:
 
 
 ENDLESS = 2**62
-"""The value of ``end`` for a split without an end. The records of such a split are generated as they are read, and the
-record at any offset below ``ENDLESS`` can be generated."""
+"""The value of ``end`` for a split without an end. The records of such a split are generated when they are read. A
+record can be generated for any offset below ``ENDLESS``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +121,9 @@ class UpstreamSplit:
 class Upstream:
     """The state of the upstream at one moment.
 
-    If the upstream cannot be read, ``error`` is the reason and ``splits`` is empty. If the client refuses the value of
-    an option, and therefore sends no request, ``refused_key`` is the option's key, and ``hint`` is the remedy.
+    If the upstream cannot be read, ``error`` is the reason why it cannot be read, and ``splits`` is empty. If the
+    client refuses the value of an option, and therefore sends no request, ``refused_key`` is the option's key, and
+    ``hint`` is the remedy.
 
     ``missing`` are the names in the options (such as topics) that do not exist upstream. If a name is missing,
     ``present`` are the existing names, as far as the upstream lists them. ``part`` is the noun for a missing object,
@@ -197,7 +198,7 @@ class UpstreamWatch(Protocol):
 
 @runtime_checkable
 class TermConnector(Protocol):
-    """A connector whose upstream divides the writing of each split's log into numbered *terms* (Kafka: leader epochs).
+    """A connector whose upstream divides the history of each split's log into numbered *terms* (Kafka: leader epochs).
 
     If a log loses records, for example because the new leader does not have them, a term with a greater number begins,
     and other records are written at the lost offsets.
@@ -249,7 +250,7 @@ class KeepingConnector(Protocol):
     """A connector that keeps connections open between requests."""
 
     def reconnect(self, options: Mapping[str, str]) -> None:
-        """Replaces all open connections with new ones, because host names may now resolve to other servers."""
+        """Replaces all open connections with new connections, because host names may now resolve to other servers."""
         ...
 
 
@@ -265,8 +266,8 @@ class PooledTopic:
 class PooledConnector(Protocol):
     """A connector that can request information about the splits of many sources from its upstream in one request.
 
-    Sources at rest are watched with these requests, because the cost of a request hardly depends on the number of
-    sources.
+    Sources at rest are watched with these requests, because a request for many sources takes hardly more work than a
+    request for one source.
     """
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
@@ -274,8 +275,8 @@ class PooledConnector(Protocol):
         ...
 
     def pool_key(self, options: Mapping[str, str]) -> Hashable:
-        """A value that is equal for sources whose splits can be requested together: they have the same servers and the
-        same login, and they treat uncommitted records in the same way."""
+        """Returns a value that is equal for sources whose splits can be requested together. Such sources have the same
+        servers and the same login, and treat uncommitted records in the same way."""
         ...
 
     def pooled_ends(
@@ -342,8 +343,8 @@ class Connector(Protocol):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The offset of each split's first record at or after ``milliseconds`` (since 1970); the split's end if there
-        is no such record."""
+        """Returns, for each split, the offset of the first record at or after ``milliseconds`` (since 1970). If a split
+        has no such record, returns the split's end."""
         ...
 
     def sparse_topics(

@@ -81,12 +81,12 @@ class ChangeBase(PlainConnector):
         return dict.fromkeys(self.named_topics(options), "bytes of the server's log, not rows")
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """Returns the split's end: the tables' snapshots deliver all earlier rows."""
+        """Returns the end of the split, because the snapshots of the tables deliver all earlier rows."""
         return split.end
 
     def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
-        """Returns a clause that names two identities: the identity of the present upstream, and that of the upstream
-        from which the position comes."""
+        """Returns a clause that names two identities: the identity of the present upstream, and the identity of the
+        upstream from which the position comes."""
         return (
             f"the upstream is {now.cluster}/{now.incarnation}, but the position belongs to "
             f"{before.cluster}/{before.incarnation}"

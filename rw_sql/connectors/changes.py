@@ -34,13 +34,13 @@ requested. A single transaction may exceed this size."""
 KEY_ORDER = "key order"
 """The name of the trait that stores the order of the keys of a table whose snapshot has begun. The trait contains the
 collations that the key's columns had when the chunk that ends at :attr:`TableProgress.next_key` was read. If the order
-of the keys has changed since then, the rows after this key are not the rows that are still unread."""
+of the keys has changed since then, the rows after this key are other rows than the unread rows."""
 
 
 class CaptureError(SqlError):
     """The reason why changes cannot be read.
 
-    ``is_temporary``: a retry with a new reader may succeed without any change upstream.
+    If ``is_temporary`` is true, a retry with a new reader may succeed without any change upstream.
     """
 
     def __init__(self, kind: ErrorCode, message: str, *, hint: str | None = None, is_temporary: bool = False) -> None:
@@ -92,17 +92,16 @@ class TableProgress:
     recreated under the same name. ``traits`` are further properties of the upstream table. From the traits, the
     connector recognizes that the stream lacks changes to rows, or that the order of the keys has changed (KEY_ORDER).
     ``chunk_rows`` is the number of rows per chunk; if it is None, the reader adapts the number to the size of the rows.
-    ``is_done``: all rows were read, or the table is read without a snapshot.
+    ``is_done`` is true if all rows were read, or if the table is read without a snapshot.
 
     If the snapshot has not begun, and tables of rw_sql keep the rows of an earlier snapshot, ``continues`` is the
     ``identity`` at the end of the earlier snapshot. The reader must then return all changes after its position, because
     a snapshot contains no deletes. If neither ``identity`` nor ``continues`` is set, the reader may omit the changes
-    that the snapshot contains. ``kept_for`` lists the tables that keep the rows, in the form of a snapshot's name.
-    ``keeps_times``: these tables have received every change, so a row that is read again keeps its time.
-    ``has_live_tables``: a table of rw_sql reads only changes. The reader may then omit only the changes up to the
-    position ``live_from``, which is the end of the server's log when the first such table was created (0 if not known).
-    ``is_repeated``: markers enclose the rows of the snapshot in the source's log; None if rw_sql 0.1.0 stored the
-    progress.
+    that the snapshot contains. ``kept_for`` lists the tables that keep the rows, in the form of a snapshot's name. If
+    ``keeps_times`` is true, these tables have received every change, so a row that is read again keeps its time.
+    ``has_live_tables`` is true if a table of rw_sql reads only changes. The reader may then omit only the changes up to
+    the position ``live_from``, the end of the server's log when the first such table was created (0 if unknown).
+    ``is_repeated``: markers enclose the rows of the snapshot in the source's log; None if rw_sql 0.1.0 stored progress.
     """
 
     table: str
@@ -130,8 +129,8 @@ class TableProgress:
 
     @property
     def ignores_columns(self) -> bool:
-        """True if changes of the columns before the snapshot are ignored, because every table gets all values again, or
-        because only the names of the columns are known."""
+        """True if column changes from before the snapshot are ignored. This is the case if every table gets all values
+        again, or if only the names of the columns are known."""
         return self.continues is not None and (not self.has_live_tables or "" in self.columns.values())
 
     def to_json(self) -> str:
@@ -212,8 +211,8 @@ class Taken:
 class Lack:
     """An unmet requirement on the server: a sentence about the problem, and the statement or setting that solves it.
 
-    ``check`` is the category of the requirement: server, role, slot, publication, table or column. ``is_for_slot``: the
-    server already has its maximum number of slots, so the requirement is met as soon as a slot is dropped.
+    ``check`` is the category of the requirement: server, role, slot, publication, table or column. ``is_for_slot`` is
+    true if the server already has its maximum number of slots, so that dropping a slot meets the requirement.
     """
 
     check: Literal["server", "role", "slot", "publication", "table", "column"]
@@ -223,8 +222,8 @@ class Lack:
 
 
 def unread_column(table: str, name: str, declared: str, there: Collection[str]) -> Lack:
-    """The Lack for a column that a table's changes do not contain. ``there`` are the table's columns. If the column is
-    one of these columns, the database generates its values; otherwise the table has no such column."""
+    """The :class:`Lack` for a column that the changes of a table do not contain. ``there`` are the table's columns. If
+    the column is one of these columns, the database generates its values; otherwise the table has no such column."""
     if name in there:
         return Lack(
             check="column",
@@ -367,7 +366,7 @@ class ChangeConnector(Protocol):
     kept_text: str
     """A clause for a notice. The clause describes what happens to the upstream's log while a source is paused."""
     table_prefix: tuple[str, str]
-    """The word for the first part of an upstream table's name, and an example of that part."""
+    """The word for the first of the two parts of an upstream table's name, and an example of this part."""
 
     def plain_name(self, table: str) -> str:
         """Returns a table's name with only the necessary quotes. All spellings of one name give the same result."""
@@ -382,8 +381,8 @@ class ChangeConnector(Protocol):
         ...
 
     def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
-        """The reason, as one clause, why a position is not valid in the upstream ``now`` if the position comes from the
-        upstream ``before``."""
+        """A position that comes from the upstream ``before`` is not valid in the upstream ``now``. Returns the reason
+        as one clause."""
         ...
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
@@ -428,8 +427,8 @@ class ChangeConnector(Protocol):
     ) -> Prepared:
         """Creates the slot and the publication if they are missing, and adds the tables to the publication.
 
-        The caller may repeat the call. ``awaits_publication``: an earlier call created the publication and then failed,
-        and nothing has been read since. Raises CaptureError.
+        The caller may repeat the call. ``awaits_publication`` is true if an earlier call created the publication and
+        then failed, and nothing was read since then. Raises CaptureError.
         """
         ...
 
@@ -441,9 +440,8 @@ class ChangeConnector(Protocol):
         publication: bool,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> tuple[str, ...]:
-        """Drops the slot and the publication, if they exist.
-
-        ``slot`` and ``publication`` are True only if :meth:`prepare` created the object.
+        """Drops the slot and the publication, if they exist. ``slot`` and ``publication`` are True only if
+        :meth:`prepare` created the object.
 
         Returns a notice for each object that cannot be dropped with these options; the notice shows the statement that
         drops the object. Raises a temporary CaptureError if the call must be repeated, because the server does not
@@ -454,10 +452,8 @@ class ChangeConnector(Protocol):
     def slot_details(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SlotDetails | None:
-        """The current state of the slot; None if the slot does not exist.
-
-        Raises CaptureError if the server does not respond.
-        """
+        """The current state of the slot; None if the slot does not exist. Raises CaptureError if the server does not
+        respond."""
         ...
 
     def count_changes(

@@ -59,7 +59,7 @@ def connection_sink(kind: str) -> str:
 
 def place_of(kind: str, key: str) -> str | None:
     """The hint for an option that this connection type does not have. The hint names the place where the option can be
-    set, or the option that the user probably meant. The result is None if no hint applies."""
+    set, or the option that the user probably meant. Returns None if there is no such hint."""
     for other in connection_types():
         known = connection_spec(other).option(key)
         if known is not None and known.is_of_connection:

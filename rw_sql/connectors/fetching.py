@@ -29,7 +29,8 @@ class RecordFetcher(Protocol):
     def fetch(self, ranges: Mapping[str, tuple[int, int]]) -> pa.Table | None:
         """Fetches the records ``[start, end)`` of each split, with the columns of :meth:`Connector.read_stream`.
 
-        Returns None if the caller should use Spark's reader, which then also reports any error.
+        Returns None if the caller should use Spark's reader. If there is an error, Spark's reader then reports the
+        error.
         """
         ...
 
@@ -56,8 +57,8 @@ class FollowingFetcher(RecordFetcher, Protocol):
         """Waits for records, for at most ``seconds``; returns the end of the records that have arrived, by split.
 
         Splits without new records may be absent. Once more than ``most`` records have arrived, no more records are
-        received until the arrived records are fetched. A :meth:`fetch` of records before the returned ends does not
-        wait. Returns None if the caller should use Spark's reader.
+        received until the arrived records are fetched. If :meth:`fetch` is called for records before the returned ends,
+        the call does not wait. Returns None if the caller should use Spark's reader.
         """
         ...
 

@@ -28,8 +28,8 @@ DELIMITER = "delimiter"
 WITHOUT_HEADER = "without_header"
 
 GUESS = "guess_number_unit"
-"""A value of the options for times in JSON: the reader guesses the unit of a number from the number's size, as
-RisingWave does."""
+"""A value of the options for times in JSON. With this value, the reader guesses the unit of a number from the size of
+the number, as RisingWave does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +102,13 @@ MAP_MODE = "map.handling.mode"
 AS_JSONB = "messages_as_jsonb"
 
 SCHEMA = "_rw_schema"
-"""The option of a stored definition that contains the schema for decoding records.
+"""The name of an option in stored definitions. The value of the option is the schema with which records are decoded.
 
 The schema is fixed when the object is created.
 """
 KEY_SCHEMA = "_rw_key_schema"
-"""Like :data:`SCHEMA`, for the keys of the records."""
+"""The name of the option that contains the schema of the records' keys. The option is used in the same way as
+:data:`SCHEMA`."""
 
 _OF_ONE_ENCODE = {MAP_MODE: "AVRO", AS_JSONB: "PROTOBUF"}
 
@@ -258,8 +259,8 @@ SPECS: Mapping[tuple[str, str], FormatSpec] = {(spec.format, spec.encode): spec 
 """The supported pairs, by FORMAT and ENCODE."""
 
 NOT_HERE = (("DEBEZIUM_MONGO", "JSON"),)
-"""Pairs of FORMAT and ENCODE that rw_sql does not support, although RisingWave supports them for a connector that
-rw_sql has."""
+"""Pairs of FORMAT and ENCODE that rw_sql does not support. RisingWave supports these pairs, for connectors that rw_sql
+also has."""
 
 _INSTEAD = {
     "NONE": "omit FORMAT NONE ENCODE NONE",
@@ -268,8 +269,8 @@ _INSTEAD = {
 
 
 def instead_of(format: str, encode: str) -> str | None:
-    """Returns the alternative in rw_sql to a pair of FORMAT and ENCODE that only RisingWave supports; None for any
-    other pair."""
+    """Returns the alternative that rw_sql has for a pair of FORMAT and ENCODE that only RisingWave supports. Returns
+    None for any other pair."""
     return _INSTEAD.get(format) or _INSTEAD.get(encode)
 
 
@@ -333,7 +334,8 @@ def schema_option_fault(key: str, value: str) -> EncodeFault | None:
 
 
 def encode_value(format: str, encode: str, options: Mapping[str, str], key: str) -> str:
-    """An option's value or default, in lower case if the option has choices. Raises KeyError for an unknown option."""
+    """Returns an option's value, or the default if the option has no value. If the option has choices, the result is in
+    lower case. Raises KeyError for an unknown option."""
     option = SPECS[format, encode].option(key)
     if option is None:
         raise KeyError(f"FORMAT {format} ENCODE {encode} takes no {key}")

@@ -29,13 +29,13 @@ class PlainConnector(ABC):
     of the batch's ranges. ``has_wide_offsets`` is true if offsets have up to 60 decimal digits, so that ``_rw_offset``
     is a string (see :mod:`rw_sql.connectors.support.wide_offsets`). ``has_shared_offsets`` is true if several records
     may have the same offset; the column ``_rw_index`` then orders these records. ``is_sent_once`` is true if the
-    upstream sends each record only once, so that only the source's log in the warehouse can be read again.
+    upstream sends each record only once. In this case, only the source's log in the warehouse can be read again.
     ``immovable`` is the reason why positions cannot be moved. ``included_offset`` is the column of the records that
-    INCLUDE offset returns instead of the numeric offset. ``connection_stand_ins`` are values that are added to a
-    connection's options before :meth:`check_options` checks these options, because the method would otherwise report
-    that an option of a source is missing. ``executor_packages`` are the packages that ``read_batch``, ``read_stream``
-    or ``read_snapshot`` import in Spark's Python processes, under the names of the import statements. On a cluster, a
-    reader starts only if every executor has these packages.
+    INCLUDE offset returns instead of the numeric offset. ``connection_stand_ins`` are values that are added to the
+    options of a connection before :meth:`check_options` checks them. Without these values, the method would report that
+    an option that only a source has is missing. ``executor_packages`` are the packages that ``read_batch``,
+    ``read_stream`` or ``read_snapshot`` import in Spark's Python processes, under the names of the import statements.
+    On a cluster, a reader starts only if every executor has these packages.
     """
 
     other_targets = "TO EARLIEST, TO LATEST or TO OFFSET"
@@ -110,7 +110,8 @@ class PlainConnector(ABC):
         )
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """The split's start, or its end if ``scan.startup.mode`` is latest."""
+        """Returns the end of the split if ``scan.startup.mode`` is ``latest``; otherwise, returns the start of the
+        split."""
         mode = self.spec.value(options, _MODE) if self.spec.option(_MODE) else None
         return split.end if (mode or "").strip().lower() == "latest" and split.has_end else split.start
 

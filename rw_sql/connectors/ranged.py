@@ -76,8 +76,8 @@ class RangedConnector(PlainConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The records of each split whose offsets are in the split's range ``[start, end)``. Adjacent ranges neither
-        repeat nor omit a record.
+        """Returns, for each split, the records whose offsets are in the split's range ``[start, end)``. Adjacent ranges
+        neither repeat nor omit a record.
 
         ``encoding`` is the encoding of the source's records. ``lives`` maps a split to its expected incarnation;
         reading fails if the split has another incarnation. With ENCODE PARQUET, the DataFrame also has ``_rw_row``, a
@@ -90,8 +90,8 @@ class RangedConnector(PlainConnector):
         return -(-sum(end - start for start, end in ranges.values()) // self.offsets_per_record)
 
     def end_of(self, state: SplitState) -> int | None:
-        """Returns the end of the split, if the state alone shows the end; otherwise None. The split need not exist any
-        more."""
+        """Returns the end of the split if the end can be determined from the state alone; otherwise None. The split
+        need not exist any more."""
         return None
 
     def is_finished(self, state: SplitState) -> bool:
@@ -115,7 +115,7 @@ class RangedConnector(PlainConnector):
         return True
 
     def split_topic(self, split: str) -> str:
-        """Returns the empty string: all splits belong to one part."""
+        """Returns the empty string, because all splits belong to the same part."""
         return ""
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:

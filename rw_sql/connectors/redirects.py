@@ -24,7 +24,7 @@ def other_origin(url: str, target: str) -> str | None:
 
 
 def keep_at_origin(session: Session) -> Session:
-    """Makes the requests of a session fail if a server redirects them to another server."""
+    """Changes a session so that a request fails if a server redirects the request to another server."""
     import requests
 
     rebuild = session.rebuild_auth

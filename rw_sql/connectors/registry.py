@@ -133,8 +133,8 @@ def captures_changes(name: str) -> bool:
 
 @cache
 def has_slot(name: str) -> bool:
-    """True if the connector exists, and its upstream keeps the log until the reader of a replication slot has read the
-    log."""
+    """True if the connector exists, and if its upstream uses a replication slot, so that the upstream keeps its log
+    until the reader of the slot has read the log."""
     return captures_changes(name) and _load(name).spec.option("slot.name") is not None
 
 

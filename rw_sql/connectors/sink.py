@@ -85,15 +85,15 @@ class SinkLook:
 
 ON_ERROR = "on_error"
 STOP, SKIP, REPLACE = "stop", "skip", "replace"
-"""The option for the treatment of rows that the target refuses, and its values."""
+"""The option that determines the treatment of rows that the target refuses, and the valid values of this option."""
 
 
 class SinkError(Exception):
     """Raised if the target did not accept a batch. The text of the error contains no secrets and may be shown to the
     user.
 
-    An error of this class itself, not of a subclass, means that the target is unavailable. In this case, the batch is
-    retried later.
+    If an error has this class itself, and not a subclass, the target is unavailable. In this case, the batch is retried
+    later.
     """
 
 
@@ -131,7 +131,8 @@ class RefusedRowsError(SinkError):
 
 
 class TakenOverError(SinkError):
-    """Raised if the target has the fence of a later run of the sink, so that only that run may write."""
+    """Raised if the target has the fence of a later run of the sink. In this case, only the later run may write to the
+    target."""
 
     def __init__(self, later: int, run: int) -> None:
         super().__init__(f"run {later} has taken over from run {run}")

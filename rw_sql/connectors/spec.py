@@ -71,15 +71,15 @@ class OptionError(SqlError):
 class OptionSpec:
     """One option. ``client`` and ``spark`` are the option's names in the connector's client and in Spark's reader.
 
-    ``java`` describes the Java client's equivalent if the equivalent is more than an option with another name.
-    ``is_of_connection``: CREATE CONNECTION accepts the option too. ``connection_key`` is the option's name in a
-    connection, if the two names differ; the spec of the connection's type then defines the option. ``is_alterable``:
-    ALTER SOURCE … CONNECTOR WITH may change the option, as in RisingWave. (UNSAFE SET may change every option.)
-    ``is_address``: the value is a URL, whose part before ``?`` names the target. A change of this part is unsafe, even
-    if the option is alterable. ``default_port`` is the port if such a URL names no port. ``selects``: the option
-    selects records within a split. ``is_ignored``: the option is accepted but has no effect. ``spellings`` maps other
-    spellings to ``choices``. ``also`` are names of the option in other systems, for hints. ALTER removes the options in
-    ``instead``, which exclude this option.
+    ``java`` describes the Java client's equivalent if the equivalent is more than an option with another name. If
+    ``is_of_connection`` is true, CREATE CONNECTION accepts the option too. ``connection_key`` is the option's name in a
+    connection, if the two names differ; the spec of the connection's type then defines the option. If ``is_alterable``
+    is true, ALTER SOURCE … CONNECTOR WITH may change the option, as in RisingWave. (UNSAFE SET may change every
+    option.) If ``is_address`` is true, the value is a URL, and the part of the URL before ``?`` names the target. A
+    change of this part is unsafe, even if the option is alterable. ``default_port`` is the port if such a URL names no
+    port. If ``selects`` is true, the option selects records within a split. If ``is_ignored`` is true, the option is
+    accepted but has no effect. ``spellings`` maps other spellings to ``choices``. ``also`` are names of the option in
+    other systems, for hints. ALTER removes the options in ``instead``, which exclude this option.
     """
 
     key: str
@@ -185,10 +185,10 @@ class IncludeSpec:
 class ConnectorSpec:
     """The spec of a connector. ``formats`` maps a FORMAT to its ENCODEs, in upper case.
 
-    ``default_format`` applies to a source without FORMAT … ENCODE; None if the clause is required.
-    ``connection_kind`` is the type of the connector's connections, if this type differs from the connector's name.
-    ``example`` is a script for the generated documentation page. ``is_batch``: the connector can only be used by
-    REFRESH TABLE, which always reads the whole upstream.
+    ``default_format`` applies to a source without FORMAT … ENCODE; None if the clause is required. ``connection_kind``
+    is the type of the connector's connections, if this type differs from the connector's name. ``example`` is a script
+    for the generated documentation page. If ``is_batch`` is true, the connector can be used only by REFRESH TABLE,
+    which always reads the whole upstream.
     """
 
     name: str
@@ -349,8 +349,8 @@ def load_spec(name: str) -> ConnectorSpec:
 def parse_spec(text: str) -> ConnectorSpec:
     """Parses a spec from TOML text. Third-party connectors call this function. Raises ValueError for an invalid spec.
 
-    ``connection_of`` names the source connector whose connections a sink uses: the sink accepts all options of these
-    connections, and ignores the options in ``ignored_of_connection``.
+    If a sink uses the connections of a source connector, ``connection_of`` is the name of this connector. The sink
+    accepts all options of these connections, and ignores the options in ``ignored_of_connection``.
     """
     table = tomllib.loads(text.removeprefix("\ufeff"))
     shared = load_spec(table["connection_of"]).options if "connection_of" in table else {}

@@ -2,8 +2,8 @@
 templates.
 
 The files contain only CREATE TABLE, ALTER TABLE … ADD COLUMNS and CREATE VIEW, in Spark's SQL. This module reads these
-files with a few simple rules instead of a SQL parser, so that opening a metastore needs neither the grammar nor Spark,
-and the text of a view reaches Spark unchanged.
+files with a few simple rules instead of a SQL parser. Therefore, opening a metastore needs neither the grammar nor
+Spark, and the text of a view is passed to Spark unchanged.
 """
 
 from __future__ import annotations

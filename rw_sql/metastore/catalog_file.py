@@ -1,4 +1,5 @@
-"""Represents a catalog as one JSON file, for checking a script on a machine that cannot reach the script's warehouse.
+"""Represents a catalog as one JSON file. With this file, a script can be checked on a machine that cannot reach the
+script's warehouse.
 
 The file contains definitions, assigned splits, and the positions that statements have set. It does not contain the
 values of secrets.

@@ -1,8 +1,8 @@
 """Converts records, changes and before-images to JSON and back.
 
 msgspec writes the fields of a dataclass in the order of their declaration, and checks the types of the values that it
-reads. Reading is strict, because an unknown kind or field comes from a newer version of rw_sql, and the next write
-would remove it.
+reads. Reading is strict. An unknown kind or field comes from a newer version of rw_sql, and this version would remove
+the field at its next write.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def apply_before(operation: OperationRecord) -> tuple[Change, ...]:
     """Returns the changes that restore the definitions, assignments and positions from before an operation.
 
     If these changes are applied right after the operation, the new epoch has the same content as the epoch before the
-    operation. Drops come first, so that a name is free when the object that had this name is restored.
+    operation. Drops come first in the result. Therefore, a name is free when the object that had this name is restored.
     """
     return changes_back(before_from_json(operation.before))
 

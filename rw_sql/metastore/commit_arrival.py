@@ -24,8 +24,8 @@ _LOOK_SECONDS = 0.2
 
 
 def has_arrived(log: StoredTable, row: dict[str, Any], error: Exception, seconds: float) -> bool:
-    """True if the log contains a row although its append failed. Waits up to ``seconds`` until the store responds.
-    Raises CommitUnknown if the store does not respond in this time."""
+    """Returns True if the log contains a row although the call that appends this row has failed. Waits up to
+    ``seconds`` until the store responds. Raises CommitUnknown if the store does not respond in this time."""
     ends_at = time.monotonic() + seconds
     while True:
         try:

@@ -37,8 +37,9 @@ class Looks:
 
     @contextmanager
     def at_most_every(self, seconds: float) -> Iterator[None]:
-        """A context manager for this thread. Inside the context, a read looks for new commits only if the process last
-        looked at the same table at least ``seconds`` ago. A write always looks for new commits."""
+        """A context manager for this thread. Inside the context, a read looks for new commits of a table only if at
+        least ``seconds`` have passed since the process last looked at this table. A write always looks for new
+        commits."""
         before = self._seconds
         self._of_thread.seconds = seconds
         try:

@@ -13,11 +13,11 @@ _LOOK_SECONDS = 0.1
 
 
 class DebouncedTask:
-    """Work that runs on another thread. The work runs once for all requests that arrive before it starts. Thread-safe.
+    """Runs work on another thread, once for all requests that arrive before the work starts. Thread-safe.
 
-    The work starts ``seconds`` after the first request, or at once if :meth:`flush` is called or the interpreter exits
-    (the exit of the interpreter waits for the work). ``work`` must handle its own errors. A request that arrives while
-    the work runs starts another thread, so ``work`` may run on several threads at once.
+    The work starts ``seconds`` after the first request. If :meth:`flush` is called or the interpreter exits, the work
+    starts at once. (The exit of the interpreter waits for the work.) ``work`` must handle its own errors. A request
+    that arrives while the work runs starts another thread, so ``work`` may run on several threads at once.
     """
 
     def __init__(self, work: Callable[[], None], name: str, *, seconds: float = 0.0) -> None:

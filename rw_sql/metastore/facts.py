@@ -39,8 +39,7 @@ class Lease:
 
     @property
     def let_go(self) -> int:
-        """The last epoch up to which the owner has stopped every job that the catalog no longer assigns to this
-        group."""
+        """The last epoch for which the owner has stopped all jobs that the catalog no longer assigns to this group."""
         return self.applied_epoch if self.let_go_epoch is None else self.let_go_epoch
 
 
@@ -101,7 +100,7 @@ class NotedPosition:
     log_version: int
 
     def counts(self, row: StoredState) -> bool:
-        """True if this position was recorded after the statement that set the position ``row`` of the split."""
+        """True if this position was recorded after a statement had set ``row``, a position of the same split."""
         return self.epoch >= row.epoch and self.log_version >= row.log_version
 
 
@@ -166,15 +165,15 @@ class PointDependent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindPoint:
-    """The state that REWIND restores, which is the state of a source and all its dependents just before an unsafe
+    """The state that REWIND restores. It is the state that a source and all its dependents had just before an unsafe
     operation took effect.
 
     If no point could be recorded, or if the point was removed because of its age, ``reason`` states the cause and the
     other fields are empty. ``made_ms`` is a time in milliseconds since 1970: the time at which the point was made or,
     if the point has a ``reason``, the time at which the point got this reason. ``states`` are the positions as the
-    connector's JSON. ``folder`` is the folder with copies of the dependents' checkpoints. If a point has a ``reason``
-    and a ``folder``, the point is about to be removed, and only a REWIND that was planned earlier may still return to
-    this point.
+    connector's JSON. ``folder`` is the folder with copies of the dependents' checkpoints. If a point has both a
+    ``reason`` and a ``folder``, the point will soon be removed. Until then, only a REWIND that was planned earlier may
+    return to this point.
     """
 
     source_id: int

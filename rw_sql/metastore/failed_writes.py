@@ -1,4 +1,4 @@
-"""Logs failed writes of the metastore. A caller gets no error for such a write, because a later write repeats the
+"""Logs failed writes of the metastore. The caller of such a write gets no error, because a later write repeats the
 failed write."""
 
 from __future__ import annotations

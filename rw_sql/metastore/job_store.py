@@ -1,8 +1,8 @@
 """Stores facts about the running jobs: the lease, runs, statuses, progress and positions.
 
 Writing facts does not advance the epoch. Rows are appended with compare-and-set. The newest row of a key is the current
-row, and upkeep removes the other rows. Therefore, even days of heartbeats every two seconds leave only a few dozen
-files.
+row, and upkeep removes the other rows. Therefore, a table has only a few dozen files even after days with a heartbeat
+every two seconds.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore.failed_writes import FailedWrites
 
 RUNS_KEPT = 20
-"""The metastore keeps at least this number of each job's last runs. A job that rests starts a new run for each batch,
-so the number of its stored runs reaches the maximum after a few hours."""
+"""For each job, the metastore keeps at least this number of the job's latest runs. A job that rests between batches
+starts a new run for each batch, so its older runs are removed after a few hours."""
 
 _THE_LEASE = "jobs"
 
@@ -131,8 +131,8 @@ class JobStore:
         return bool(self._leases().write(choose))
 
     def renew_lease(self, lease: Lease) -> bool:
-        """Replaces the holder's lease with a newer state of the lease; returns False if the lease was lost or
-        released."""
+        """Replaces the stored lease of its holder with a newer state of the lease. Returns False if the lease was lost
+        or released."""
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
             return [_lease_row(lease)] if _is_held(_lease(present, lease.group), lease) else []
@@ -176,7 +176,7 @@ class JobStore:
         """Makes the next upkeep of each table remove the runs, positions and progress of dropped objects.
 
         ``is_dropped`` returns True if the object with the given id was dropped. An id is never used again, so no job of
-        a dropped object ever starts again. In this process, the run numbers of such a job continue.
+        a dropped object ever starts again. In this process, the run numbers of such a job continue without a reset.
         """
         self._is_dropped = is_dropped
 

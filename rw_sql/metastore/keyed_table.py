@@ -26,8 +26,8 @@ class KeyedTable:
     updated incrementally.
 
     Upkeep *folds* the table, which means that it replaces the content with the current rows. The table is folded if the
-    removed rows outnumber the remaining rows by more than ``worth_folding``. ``trim`` is a function that receives the
-    current rows and returns the rows to keep.
+    number of rows to remove exceeds the number of remaining rows by more than ``worth_folding``. ``trim`` is a function
+    that receives the current rows and returns the rows to keep.
     """
 
     def __init__(
@@ -127,8 +127,8 @@ class KeyedTable:
         """Folds the table even if only one row has been replaced, and removes the files that the previous call
         replaced.
 
-        After two calls, the disk therefore contains no row that was replaced before the first call. Does nothing if
-        nothing was written since the previous call.
+        Therefore, after two calls, no row that was replaced before the first call is stored on the disk. Does nothing
+        if nothing was written since the previous call.
         """
         if not self._tending.acquire(blocking=False):
             return

@@ -76,8 +76,8 @@ def require_current_folder() -> None:
 
 def require_fit(location: str) -> None:
     """Raises SqlError INVALID_PARAMETER for an absolute path or an object store's URI that Delta and Spark would
-    resolve to different places. With such a path or URI, the catalog and the jobs' files would not be in the same
-    warehouse."""
+    resolve to different places. With such a path or URI, the catalog and the jobs' files would be stored at different
+    places."""
     is_uri = "://" in location
     unfit = unfit_part(location) if is_uri else unfit_local_part(location)
     if unfit is not None:

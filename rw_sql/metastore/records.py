@@ -13,8 +13,8 @@ DEFAULT_GROUP = "default"
 """The resource group of objects that name no group or that are older than resource groups."""
 
 PARALLELISM = 2
-"""The default number of partitions of a query's state. The number is small, because each partition adds to the cost of
-a batch."""
+"""The default number of partitions of a query's state. The number is small, because every partition makes each batch
+slower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +28,9 @@ class SourceRecord:
     change data capture source repeat their snapshots; 0 if there was no such statement. ``added_columns`` are pairs
     (name, id). Objects with a lower id were created before the column and do not see it. ``resource_group`` is the
     group whose owner runs the source's job. ``group_since`` is the epoch of the statement that moved the source to this
-    group; 0 if the source was created in this group. ``keeps_reader``: the shared reader of a change data capture
-    source runs even if nothing reads the source, because the upstream keeps its log until the reader acknowledges it.
-    The operation after which no object reads the source sets this field, if the upstream has a slot.
+    group; 0 if the source was created in this group. If ``keeps_reader`` is true, the shared reader of a change data
+    capture source runs even if nothing reads the source, because the upstream keeps its log until the reader
+    acknowledges it. The operation after which no object reads the source sets this field, if the upstream has a slot.
     """
 
     id: int
@@ -55,9 +55,9 @@ UPSERT, COMBINED, SIGNED, CHANGES, KEYS, DIFF = "upsert", "combined", "signed", 
 """The strategies for maintaining views.
 
 COMBINED: the groups of each batch are combined with the rows of the view's table, without any other state. UPSERT:
-Spark's state holds the groups of an aggregation. SIGNED: an aggregation over changes. A new row has the sign 1, an old
-row the sign -1. CHANGES: filters and projects the changed rows of one input. KEYS: recomputes the rows that a change
-affects. DIFF: recomputes all rows and compares them with the stored rows.
+Spark's state holds the groups of an aggregation. SIGNED: an aggregation over changes. New rows have the sign 1, and old
+rows have the sign -1. CHANGES: filters and projects the changed rows of one input. KEYS: recomputes the rows that a
+change affects. DIFF: recomputes all rows and compares them with the stored rows.
 """
 
 KEYED = "keyed"
@@ -99,9 +99,9 @@ class MaterializedViewRecord:
 
     ``query`` is Spark SQL; ``dialect`` is the dialect of the definition's query, 'spark' or 'risingwave'. ``schema`` is
     the view's Delta schema as Spark's JSON. ``keys`` are the columns that identify a row if rows are replaced
-    (aggregates); empty if rows are only appended. ``has_change_feed``: the view's table has a change feed, because a
-    sink or another view reads its changes. ``histories`` are the backfills of the view's sources, in the format of
-    :mod:`rw_sql.model.backfill_ranges`. A source whose log the view reads from the beginning has no history.
+    (aggregates); empty if rows are only appended. If ``has_change_feed`` is true, the view's table has a change feed,
+    because a sink or another view reads its changes. ``histories`` are the backfills of the view's sources, in the
+    format of :mod:`rw_sql.model.backfill_ranges`. A source whose log the view reads from the beginning has no history.
     ``backfill_rate_limit`` is the maximum number of backfill records per second (None: no limit; 0: backfill is
     stopped). ``kept_generation`` is the previously used generation, whose table and checkpoint are kept too; 0 means
     the view's current generation minus one. ``last_generation`` is the highest generation that ever existed, if this
@@ -211,11 +211,11 @@ class SinkRecord:
     """A sink. ``definition`` is the canonical CREATE SINK statement; the other fields are derived from it.
 
     ``inputs`` are the ids of the objects that the sink reads. ``query`` is Spark SQL over these objects; empty if the
-    sink writes one input unchanged. ``replaces``: later rows of a key replace earlier rows of the key, because the
-    query aggregates. ``schema`` is the schema of the sink's rows, as Spark's JSON; ``type`` is append-only, upsert or
-    debezium; ``keys`` are the columns of the sink's primary key. ``starts`` has a pair (input id, version of the
-    input's table after which the sink begins) for each input that the sink does not read from the beginning. A paused
-    sink keeps its positions. ``parallelism`` is the number of partitions of the state of the sink's query.
+    sink writes one input unchanged. If ``replaces`` is true, later rows of a key replace earlier rows of the key,
+    because the query aggregates. ``schema`` is the schema of the sink's rows, as Spark's JSON; ``type`` is append-only,
+    upsert or debezium; ``keys`` are the columns of the sink's primary key. ``starts`` has a pair (input id, version of
+    the input's table after which the sink begins) for each input that the sink does not read from the beginning. A
+    paused sink keeps its positions. ``parallelism`` is the number of partitions of the state of the sink's query.
     ``resource_group`` and ``group_since`` are as in :class:`SourceRecord`.
     """
 
@@ -452,8 +452,8 @@ Change = PutObject | DropObject | AssignSplits | UnassignSplits | PutSplitStates
 
 DISCOVERY, REWIND, INJECT_CHECKPOINT = "DISCOVER SPLITS", "REWIND SOURCE", "INJECT CHECKPOINT OFFSETS"
 UNDO = "UNDO OPERATION"
-"""The kinds of operations to which the code refers by name: the owner found new splits; a source was rewound; the
-checkpoint of a job that rw_sql does not run was rewritten; an earlier operation was undone."""
+"""The kinds of operations to which the code refers by name. In these operations, the owner has found new splits, a
+source was rewound, a foreign checkpoint was rewritten, or an earlier operation was undone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

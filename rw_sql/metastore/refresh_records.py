@@ -8,7 +8,7 @@ IDLE, REFRESHING, FINISHING = "IDLE", "REFRESHING", "FINISHING"
 """The states of a refreshable table, with RisingWave's names.
 
 IDLE: no refresh is in progress. REFRESHING: the whole upstream is being loaded into a staging table. FINISHING: the
-differing rows are being merged, before the staging table is dropped.
+differing rows are being merged into the table; afterwards, the staging table is dropped.
 """
 
 

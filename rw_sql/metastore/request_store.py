@@ -1,5 +1,5 @@
-"""Stores the requests of sessions without a JVM. A request is a statement that a session passes to the owner. Its
-answer is stored too."""
+"""Stores the requests of sessions without a JVM. A request is a statement that a session passes to the owner. The
+answer to a request is stored too."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore.keyed_table import Row as _Row
 
 _REQUEST_MS = 3_600_000
-"""The time in milliseconds for which a request is kept after its answer. The session polls several times a second, so
-it normally reads the answer long before that."""
+"""The time in milliseconds for which a request is kept after its answer. The session looks for the answer several times
+a second. Therefore, the session normally reads the answer long before the answer is removed."""
 
 
 class RequestStore:
@@ -49,8 +49,8 @@ class RequestStore:
         return tuple(msgspec.convert(row, Request) for row in sorted(found, key=lambda row: row["seq"]))
 
     def change(self, request: Request, later: Request) -> bool:
-        """Replaces ``request`` with ``later``. Returns False if the state of the stored request differs from
-        ``request``.
+        """Replaces ``request`` with ``later``. If the state of the stored request is not the state in ``request``,
+        replaces nothing and returns False.
 
         The text of a statement is not stored for long. A request that is done or withdrawn has no ``body``, and
         :meth:`tidy` removes the request's earlier rows, which contain the text.
@@ -70,8 +70,8 @@ class RequestStore:
         """Removes replaced rows of requests from the table. The next call deletes the files that still contain these
         rows.
 
-        Does nothing while a request has no answer yet. Otherwise, the call would write the request's text to a new
-        file, and this file would remain in the store if another process committed first.
+        Does nothing while a request has no answer yet. If such a request existed, the call would write the request's
+        text to a new file, and this file would remain in the store if another process committed first.
         """
         if not any(row["state"] in (ASKED, TAKEN) for row in self._table().rows().values()):
             self._table().tidy()

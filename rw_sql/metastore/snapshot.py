@@ -230,9 +230,9 @@ def projection_of(change: Change) -> Projection:
 def effect_of(snapshot: Snapshot, epoch: int, actor: str, changes: Iterable[Change]) -> Effect:
     """Returns the effect on the snapshot of an operation with the given epoch that makes these changes.
 
-    It has no effect to assign an assigned split, to unassign a split that is not assigned, or to forget a state that
-    does not exist. Raises ValueError if a change drops a missing object, changes an object's kind, or reuses the name
-    of another object.
+    The result contains nothing for a change that assigns an assigned split, unassigns a split that is not assigned, or
+    removes a state that does not exist. Raises ValueError if a change drops a missing object, changes an object's kind,
+    or reuses the name of another object.
     """
     objects: dict[int, ObjectRecord | None] = {}
     splits: dict[str, dict[str, AssignedSplit | None]] = {}

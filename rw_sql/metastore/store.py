@@ -1,8 +1,8 @@
 """The metastore: commits statements and reads the catalog.
 
 A statement is committed when its row is appended to ``operations`` with compare-and-set. ``objects``,
-``fragment_splits`` and ``source_state`` are projections of that log. Each append to a projection records, as a Delta
-app transaction, the epoch up to which the projection is complete. Therefore any process may extend a projection, each
+``fragment_splits`` and ``source_state`` are projections of that log. Each append to a projection also records the epoch
+up to which the projection is complete, as a Delta app transaction. Therefore, any process may extend a projection, each
 part of a projection is written only once, and readers apply only the operations after that epoch.
 """
 
@@ -155,10 +155,10 @@ class Metastore:
     ) -> Committed:
         """Atomically commits an operation, which was planned on the snapshot ``based_on``, as the next epoch.
 
-        ``on_append`` is called right after the commit and must not block. Another thread updates the projections: at
-        once if a caller waits for the update, and otherwise after a short time in which further operations may be
-        committed. Raises ConcurrentCommit if another operation came first, and ValueError if the changes do not fit the
-        snapshot. Writes of outcomes and upkeep do not cause conflicts.
+        ``on_append`` is called right after the commit and must not block. Another thread updates the projections. The
+        update begins at once if a caller waits for it, and otherwise after a short time, in which further operations
+        may be committed. Raises ConcurrentCommit if another operation came first, and ValueError if the changes do not
+        fit the snapshot. Writes of outcomes and upkeep do not cause conflicts.
         """
         with self._lock:
             epoch = based_on.epoch + 1

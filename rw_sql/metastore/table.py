@@ -115,8 +115,8 @@ class NewRows:
 class StoredTable:
     """A handle on one version of a table. Thread-safe.
 
-    Reads and writes use the handle's version. :meth:`refresh` advances this version. Tables that are written together
-    get different values of ``upkeep_offset``, a number of versions, so that their upkeep is due after different
+    Reads and writes use the handle's version. :meth:`refresh` advances this version. ``upkeep_offset`` is a number of
+    versions. Tables that are written together get different values, so that their upkeep is due after different
     commits.
     """
 
@@ -319,9 +319,9 @@ class StoredTable:
     ) -> pa.Table:
         """The rows at the handle's version.
 
-        If ``above`` (column, value) is given, files are skipped that contain no larger value according to their
-        statistics. If ``among`` (column, values) is given, the result has only the rows with one of these values, and
-        the other rows are not in memory at the same time.
+        If ``above`` (column, value) is given, a file is skipped if the column has no larger value in this file
+        according to the file's statistics. If ``among`` (column, values) is given, the result has only the rows with
+        one of these values, and the other rows are not in memory at the same time.
         """
         with self.lock:
             for _ in range(_MOST_TRIES):

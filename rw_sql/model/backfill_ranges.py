@@ -32,11 +32,11 @@ class SplitHistory:
     """The history of one split: offsets ``[start, end)`` of one incarnation of the split, without the ranges in
     ``gone``.
 
-    If ``start`` is after the reader's position, ``end`` equals ``start``, and rows with offsets below ``start`` are not
-    live. ``since`` is the epoch of the statement that set the split's position. Rows of a run that continued from an
-    older position are never live. If ``is_guarded`` is true, the rows of a run that continued from the position set at
-    ``since`` are live only if their offset is at least ``start``. ``term`` is the term of the position ``end`` (see
-    :class:`~rw_sql.connectors.base.SplitState`).
+    If ``start`` is after the position of the source's reader, ``end`` equals ``start``, and rows with offsets below
+    ``start`` are not live. ``since`` is the epoch of the statement that set the split's position. Rows of a run that
+    continued from an older position are never live. If ``is_guarded`` is true, the rows of a run that continued from
+    the position set at ``since`` are live only if their offset is at least ``start``. ``term`` is the term of the
+    position ``end`` (see :class:`~rw_sql.connectors.base.SplitState`).
     """
 
     split: str
@@ -78,8 +78,7 @@ class History:
 
     @property
     def guarded(self) -> tuple[SplitHistory, ...]:
-        """The splits that have, or may have, rows that are not live although they were added to the log after
-        ``log_version``."""
+        """Returns the splits that may have rows that were added to the log after ``log_version`` but are not live."""
         return tuple(split for split in self.splits if split.is_guarded)
 
     def to_text(self) -> str:
@@ -157,7 +156,7 @@ def _group(key: tuple[Any, ...], members: list[SplitHistory]) -> dict[str, Any]:
 def _closed(numbers: Sequence[int | str]) -> list[int | str | list[int]]:
     """Encodes ascending numbers. A sequence of consecutive numbers becomes [first, last].
 
-    Strings denote names without a number, and are returned unchanged.
+    A string, which is a name without a number, is returned unchanged.
     """
     found: list[int | str | list[int]] = []
     for number in numbers:
@@ -206,9 +205,9 @@ def _spread(values: Iterable[int | list[int]]) -> list[int]:
 class BackfillChunk:
     """A part of a history: offsets ``[start, end)`` of a split.
 
-    ``runs`` are the first and the last run that wrote these offsets to the log. In this case, the offsets are read from
-    the log. If ``runs`` is empty, the offsets are read from the upstream, and ``term`` is a term (Kafka: leader epoch)
-    in which the upstream had the records of the history at these offsets; None if this term is unknown.
+    If the offsets are read from the log, ``runs`` are the first and the last run that wrote these offsets to the log.
+    If ``runs`` is empty, the offsets are read from the upstream, and ``term`` is a term (Kafka: leader epoch) in which
+    the upstream had the records of the history at these offsets; None if this term is unknown.
     """
 
     split: str
@@ -269,8 +268,8 @@ def plan_portions(
 def reread_ranges(
     history: History, pieces: Mapping[str, tuple[LogPiece, ...]], done: Mapping[str, Spans]
 ) -> tuple[BackfillChunk, ...]:
-    """The offsets of a history that are not ``done`` and that the source has read again, in a greater term, since the
-    view was created.
+    """Returns those offsets of a history that are not ``done`` and that the source has read again since the view was
+    created, in a greater term.
 
     The new rows are live. If the upstream has lost the records of the history at these offsets, the new rows replace
     these records. Otherwise, the new rows repeat these records. The preview of the statement that moved the source back

@@ -53,7 +53,8 @@ REFRESH_OPTIONS = ("refresh_mode", "refresh_interval_sec")
 source."""
 
 CHANGE_COLUMN = ("_rw_op", "BIGINT")
-"""An extra column in the log of a source with a change format: 1 for an inserted or updated row, -1 for a deleted key.
+"""An extra column in the log of a source with a change format. The value is 1 for an inserted or updated row, and -1
+for a deleted key.
 """
 
 UNCHANGED_COLUMN = ("_rw_unchanged", "ARRAY<STRING>")
@@ -80,8 +81,8 @@ key. ``row`` is the row after the change.
 """
 
 SNAPSHOT = "snapshot"
-"""The option of a table of a change data capture source: whether the table begins with a snapshot of the existing
-rows."""
+"""An option of a table that reads from a change data capture source. The option determines whether the table begins
+with a snapshot of the existing rows."""
 
 INDEX_COLUMN = ("_rw_index", "BIGINT")
 """An extra column in the log of a source whose records may share an offset. The column contains the order of the
@@ -145,7 +146,7 @@ def source_definition(definition: str) -> CreateSource:
 def reader_definition(definition: str) -> str:
     """A source's canonical definition with ``connector`` but no other properties.
 
-    This definition determines how records become rows, but not where the records come from.
+    This definition determines how records are converted to rows, but not where the records come from.
     """
     statement = source_definition(definition)
     return render(replace(statement, options=tuple(o for o in statement.options if o.key == "connector")))
@@ -202,8 +203,8 @@ def secret_options(definition: str) -> Mapping[str, str]:
 
 
 def option_text(value: OptionValue) -> str:
-    """Returns an option's value in the form that the catalog stores: literals as plain text, and references as ``SECRET
-    name``."""
+    """Returns an option's value in the form that the catalog stores. A literal is stored as plain text, and a reference
+    to a secret is stored as ``SECRET name``."""
     match value:
         case TextValue(text=text) | NumberValue(text=text) | WordValue(text=text):
             return text
@@ -299,8 +300,8 @@ def named_fields(table: CreateTable) -> dict[str, str]:
 
 
 def source_of_table(table: CreateTable) -> CreateSource:
-    """The definition of a table's source. This definition determines where the records come from and how they become
-    rows.
+    """The definition of a table's source. This definition determines where the records come from and how they are
+    converted to rows.
 
     For a change format, the source also has the table's primary key, because decoding needs this key.
     """

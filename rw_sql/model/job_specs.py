@@ -156,9 +156,9 @@ class ViewSpec:
 
     @property
     def writer(self) -> str:
-        """The job id under which the view and its rebuilds claim run numbers.
+        """The job id under which the view and all of its rebuilds claim run numbers.
 
-        The view and all of its rebuilds use this id, so that their run numbers form one sequence.
+        Because they share this id, their run numbers form one sequence.
         """
         return view_job(self.view_id)
 
@@ -217,8 +217,8 @@ class RefreshSpec:
 
     Only this job writes the table's rows. The refresh state in the catalog determines what the job does next.
 
-    ``keys`` are the table's primary key. The table's name and upstream are not part of the spec; the job reads the name
-    and the upstream from the catalog when it needs them, so that changing them does not restart the job.
+    ``keys`` are the table's primary key. The table's name and upstream are not part of the spec, so that changing them
+    does not restart the job. The job reads the name and the upstream from the catalog when it needs them.
     """
 
     job: str
@@ -245,7 +245,7 @@ JobSpec = IngestSpec | ViewSpec | SinkSpec | RefreshSpec
 def named_splits(snapshot: Snapshot, source: SourceRecord, splits: Iterable[str]) -> tuple[str, ...]:
     """The splits of the objects (such as topics) that the source's current properties name.
 
-    Other splits of the source are orphans.
+    All other splits of the source count as orphans.
     """
     kind = connector(source.connector)
     topics = set(kind.named_topics(visible(source_options(snapshot, source))))
@@ -279,8 +279,8 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
 def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, ...]:
     """The upstream tables of a change data capture source, sorted; empty for another source.
 
-    If several tables read one upstream table, they share its snapshot. Among the tables with a snapshot, the lowest
-    rate limit and the smallest chunk size apply. The oldest table determines the key columns; the newest table with a
+    If several tables read one upstream table, they share its snapshot. The lowest rate limit and the smallest chunk
+    size of the tables with a snapshot apply. The oldest table determines the key columns; the newest table with a
     snapshot and the same key columns determines the order of these columns.
     """
     found: dict[str, CdcTableSpec] = {}

@@ -37,8 +37,8 @@ RELATION_KINDS = ("table", "source", "materialized_view")
 """The kinds that a query can read. A table and its source share a name, which refers to the table."""
 
 ERRORS, REJECTED = "$errors", "$rejected"
-"""The suffixes in the names of two kinds of Spark views: the view of a source's records that could not be decoded, and
-the view of a sink's refused rows."""
+"""The suffixes of the names of two kinds of Spark views. ``$errors`` is for the view of a source's records that could
+not be decoded, and ``$rejected`` is for the view of a sink's refused rows."""
 
 _LISTED_BY = {
     "table": "SELECT name FROM rw_catalog.rw_tables",

@@ -8,8 +8,8 @@ The content determines the format:
 - ``rpk``: the lines ``TOPIC PARTITION OFFSET`` of ``rpk group seek --to-file``
 - ``spark``: ``{"orders": {"0": 1200}}`` as in ``startingOffsets`` and in a checkpoint; -2 is earliest, -1 latest
 
-Every offset refers to the next record to read. Facts that a format cannot express, such as a cluster or a topic's id,
-are unknown.
+Every offset refers to the next record to read. If a format cannot contain a fact, such as the cluster or the id of a
+topic, this fact is unknown after reading.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 FORMS = ("map", "connect", "csv", "rpk", "spark")
-"""The formats in which offsets can be written."""
+"""The formats of files with offsets."""
 
 EARLIEST = "earliest"
 LATEST = "latest"

@@ -36,8 +36,8 @@ class IncarnationReads:
     which the identity of the incarnation is unknown.
 
     ``spans`` and ``reached`` include all readings that may have read this incarnation. ``certain_spans`` and
-    ``certain_reached`` exclude the readings that may have read another known incarnation and not this one. If no
-    reading remains, ``certain_reached`` is None.
+    ``certain_reached`` exclude the readings that may have read another known incarnation instead of this incarnation.
+    If no reading remains, ``certain_reached`` is None.
     """
 
     spans: Spans
@@ -53,7 +53,7 @@ class IncarnationReads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPiece:
-    """Offsets ``[start, end)`` of one incarnation of a split. In this piece, the log contains each of these offsets
+    """Offsets ``[start, end)`` of one incarnation of a split. For this piece, the log contains each of these offsets
     exactly once.
 
     The runs ``first_run`` to ``last_run`` wrote the rows of the piece; each of these runs continued where the previous
@@ -103,7 +103,8 @@ def reads_of(
 
     ``lives`` are the incarnations of the split, in the order that :func:`with_read` produces. The same incarnation may
     occur in ``lives`` several times, with and without its identity, because brokers may not report the identity at all
-    times. If ``cluster`` or ``incarnation`` is unknown, the value of the newest matching reading is used.
+    times. If ``cluster`` or ``incarnation`` is not known, the function uses the value of the newest reading that
+    matches the known value.
     """
     for life in reversed(lives):
         if same_incarnation(life.cluster, life.incarnation, cluster, incarnation):

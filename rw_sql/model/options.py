@@ -135,8 +135,8 @@ def shared_definition(snapshot: Snapshot, options: Iterable[Option]) -> tuple[Op
 
 
 def names_in_connection(statement: CreateSource | CreateSink) -> Mapping[str, str]:
-    """Returns the options whose name in a connection differs from their name in the source's connector, as a map from
-    the name in a connection to the name in a source."""
+    """An option may have different names in a connection and in the source's connector. Maps the name of each such
+    option in a connection to the option's name in a source."""
     name = connector_of(statement)
     if not isinstance(statement, CreateSource) or name not in connector_names():
         return {}
@@ -169,7 +169,8 @@ def _planned(snapshot: Snapshot, options: Iterable[Option]) -> Iterable[tuple[st
 
 
 def connection_of(snapshot: Snapshot, options: Iterable[Option]) -> ConnectionRecord | None:
-    """The connection that a WITH list references, or None. Raises SqlError if this connection does not exist."""
+    """Returns the connection that a WITH list references; None if the list references no connection. Raises SqlError if
+    this connection does not exist."""
     for option in options:
         if option.key == "connection" and isinstance(option.value, ConnectionValue):
             return find_connection(snapshot, option.value.connection)
@@ -213,7 +214,7 @@ def place_of_error(error: OptionError, option: Option) -> Span:
 
 
 def effective_options(spec: ConnectorSpec, options: PlannedOptions) -> PlannedOptions:
-    """The options that affect a job, sorted. The result is the same whether the source or its connection sets an
+    """The options that affect a job, sorted. The result does not depend on whether the source or its connection sets an
     option.
 
     Options that the client ignores, and options of a connection that only repeat a default, are left out. If a value

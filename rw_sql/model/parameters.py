@@ -71,8 +71,8 @@ _TIME = re.compile(r"([0-9]{1,15})\s*([a-z]*)", re.ASCII)
 
 
 def _milliseconds(text: str, default_unit: str | None = None) -> int | None:
-    """Returns the milliseconds for a whole number with a unit; None for any other text. A number without a unit has
-    ``default_unit``, if this is not None."""
+    """Returns the milliseconds for a whole number with a unit; None for any other text. A number without a unit has the
+    unit ``default_unit``. If ``default_unit`` is None, a number without a unit is not accepted."""
     found = _TIME.fullmatch(text.strip().lower())
     unit = None if found is None else found[2] or default_unit
     if found is None or unit not in _UNITS:

@@ -23,7 +23,7 @@ def is_suspended(snapshot: Snapshot, source: SourceRecord) -> bool:
 
 
 def direct_inputs(snapshot: Snapshot, view: MaterializedViewRecord) -> tuple[SourceRecord, ...]:
-    """The sources that a view reads directly from upstream, which are the sources that are not shared."""
+    """Returns the sources of a view that are not shared. The view reads these sources directly from upstream."""
     records = (snapshot.get(id_) for id_ in view.inputs)
     return tuple(record for record in records if isinstance(record, SourceRecord) and not record.is_shared)
 

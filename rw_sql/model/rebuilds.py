@@ -31,9 +31,9 @@ def kept_generation(view: MaterializedViewRecord) -> int:
 
 
 def serves_since_ms(view: MaterializedViewRecord, newest_first: Iterable[OperationRecord]) -> int | None:
-    """The time at which the view's current table replaced the table of an earlier generation, in milliseconds since
-    1970; None if ``newest_first`` contains no such operation. ``newest_first`` are the operations that replaced views
-    by their rebuilds, and the operations that undid other operations, latest first."""
+    """Returns the time at which the view's current table replaced the table of an earlier generation, in milliseconds
+    since 1970. Returns None if no operation in ``newest_first`` has made this replacement. ``newest_first`` are the
+    operations that replaced views by their rebuilds, and the operations that undid other operations, latest first."""
     for record in newest_first:
         before = before_from_json(record.before).objects.get(view.id)
         if not isinstance(before, MaterializedViewRecord) or before.generation == view.generation:

@@ -37,8 +37,8 @@ def relation_of(record: ObjectRecord) -> Relation:
 
 
 def seen_columns(record: ObjectRecord, by: ObjectRecord) -> tuple[tuple[str, str], ...]:
-    """The columns of a relation that are visible to another object: all columns except the columns that were added
-    after the object got its query."""
+    """Returns the columns of a relation that are visible to another object. These are all columns except the columns
+    that were added after the object got its query."""
     until = max(by.id, by.sees) if isinstance(by, MaterializedViewRecord) else by.id
     later = (
         {name for name, since in record.added_columns if since > until}

@@ -73,8 +73,8 @@ def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) ->
 def as_grouped_now(snapshot: Snapshot, record: _Record) -> _Record:
     """Returns an earlier record of an object, with the object's present ``keeps_reader`` and with the epoch at which
     the object joined its present group. Raises ValueError if the group in the record is not the object's present group.
-    If such a record were restored, the object's job would move to the other group without the consent of that group's
-    owner."""
+    If a record with another group were restored, the object's job would move to that group without the consent of the
+    group's owner."""
     present = snapshot.get(record.id)
     if not isinstance(record, _GROUPED) or not isinstance(present, _GROUPED):
         return record

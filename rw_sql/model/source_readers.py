@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _USERS = (MaterializedViewRecord, SinkRecord, RebuildRecord)
 
 UNREAD = "no view reads the source yet: each view begins at scan.startup.mode when the view is created"
-"""The status of a source that is not shared and has no reader."""
+"""The text that is shown as the status of a source that is not shared and has no reader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ class TableRead:
 
     ``reset`` is the epoch of the last statement that made the reader read the source's tables again; 0 if there was no
     such statement after the table's creation. If columns were added to the table, ``columns`` is the number of all
-    columns of the table, including dropped columns; otherwise, ``columns`` is 0. ``last_id`` is the table's id or, if
+    columns of the table, including dropped columns. Otherwise, ``columns`` is 0. ``last_id`` is the table's id or, if
     columns were added, an id that is higher than the ids of all objects that were created before the last addition. A
     table without a snapshot (``has_snapshot``) needs no existing rows.
     """
@@ -189,5 +189,6 @@ class CdcTableSpec:
 
     @property
     def repeats(self) -> bool:
-        """True if a table that needs the existing rows already has rows, for example from an earlier snapshot."""
+        """True if a table that needs the existing rows of the upstream table already has rows, for example from an
+        earlier snapshot."""
         return any(read.is_repeated for read in self.reads if read.has_snapshot)

@@ -45,8 +45,9 @@ def is_known_same(state: SplitState, upstream: UpstreamSplit | SplitState) -> bo
 
 
 def is_emptied(upstream: UpstreamSplit) -> bool:
-    """True if no record of the split can be read again, because the upstream has removed all of them. If a split exists
-    but its records may be hidden, for example while the split has no leader, the upstream reports no incarnation."""
+    """True if no record of the split can be read again, because the upstream has removed all of them. While the records
+    of an existing split may be hidden, for example while the split has no leader, the upstream reports no
+    incarnation."""
     return upstream.is_empty and (upstream.has_open_start or upstream.incarnation is not None)
 
 
@@ -81,16 +82,17 @@ def is_finished(kind: Connector | None, state: SplitState | None) -> bool:
 def still_asked(
     kind: Connector, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream
 ) -> tuple[str, ...]:
-    """The splits that the upstream must still have, which are all splits except deleted splits that were read
-    completely."""
+    """Returns the splits that the upstream must still have. These are all splits except the deleted splits that were
+    read completely."""
     return tuple(split for split in splits if split in upstream.splits or not is_finished(kind, states.get(split)))
 
 
 def at_offset(upstream: UpstreamSplit, offset: int) -> SplitState:
     """Returns the position ``offset`` in a split, with the identity that the upstream reports for the split at present.
 
-    The position gets the split's current term if the position is not after the end of the split's log. Otherwise, the
-    records between that end and the position do not exist yet and may be written in a later term.
+    The position gets the split's current term if the position is not after the end of the split's log. A position after
+    that end gets no term, because the records between the end and the position do not exist yet and may be written in a
+    later term.
     """
     return SplitState(
         split=upstream.split,

@@ -29,8 +29,8 @@ def birth_of(kind_name: str, options: PlannedOptions, upstream: Upstream) -> str
     """Returns the end offsets that the splits have when a source is created, in the form that the source's record
     stores.
 
-    The value is empty for connectors without startup modes, such as the connectors that read files. For 100,000 files,
-    the value would be long.
+    The value is empty for connectors without startup modes, such as the connectors that read files. (For 100,000 files,
+    the value would be very long.)
     """
     kind = connector(kind_name)
     if kind.spec.option(MODE) is None:
@@ -52,8 +52,9 @@ def births_in_doubt(source: SourceRecord, now: Mapping[str, UpstreamSplit]) -> d
     """The splits whose logs may have lost records since the source was created. Each of these splits is mapped to the
     end that its log had when the source was created.
 
-    A log may have lost records if its term is greater now. If :meth:`TermConnector.diverged` finds a first lost offset
-    in such a log, the records that now have this offset or a later offset were written after the source was created.
+    A log may have lost records if its present term is greater than its term at that time.
+    :meth:`TermConnector.diverged` finds the first lost offset in such a log. The records that now have this offset or a
+    later offset were written after the source was created.
     """
     born = History.from_text(source.birth).splits if source.birth else ()
     return {

@@ -6,8 +6,8 @@ Planning has no side effects and does not use Spark.
 reads facts through an ``Inspector`` (``ports``) and returns a plan (``result``), which contains steps, messages, and
 the preview for the operator.
 
-In the following list, each package or module imports only packages that come after it: ``offline`` and ``deploy``,
-``lower``, ``statements``, ``effects`` and ``queries``, ``checks`` and ``result``, ``ports``. All packages of the list
-may import ``model``. ``runtime`` imports the packages of the list. Begin with ``lower`` and
-``statements/source/source.py``.
+The following list contains packages and modules. Each of them imports only packages that come after it in the list:
+``offline`` and ``deploy``, ``lower``, ``statements``, ``effects`` and ``queries``, ``checks`` and ``result``,
+``ports``. All packages of the list may import ``model``. ``runtime`` imports the packages of the list. Begin with
+``lower`` and ``statements/source/source.py``.
 """

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 _OF_SESSION = (ast.ShowParameter, ast.ShowCreate, ast.ShowObjects)
-"""Statements whose result depends on the search path itself. The result of other statements depends only on the objects
-that the search path finds."""
+"""The statements whose result depends on the search path itself. The results of all other statements depend only on the
+objects to which the search path resolves the names."""
 
 
 def _told(statement: ast.Statement, what: str) -> Plan:
@@ -50,8 +50,8 @@ def lower(
     shares_sources: bool = True,
     search_path: tuple[str, ...] = DEFAULT_PATH,
 ) -> Plan:
-    """The plan of one statement. The inspector provides the facts on which the plan depends. Raises SqlError, and
-    changes nothing.
+    """Returns the plan of one statement. The inspector provides the facts on which the plan depends. Raises SqlError if
+    the statement cannot be planned. Changes nothing.
 
     ``query_dialect`` is the dialect of views' queries: 'spark' or 'risingwave'. ``shares_sources`` is True if new
     sources are shared by default. ``search_path`` are the schemas in which unqualified names are looked up.
@@ -133,8 +133,9 @@ def _lower(
     shares_sources: bool,
     search_path: tuple[str, ...],
 ) -> Plan:
-    """Lowers the statement. The module of a lowering is imported only when a statement first needs this module, because
-    importing all modules takes a twentieth of a second, and few processes plan every kind of statement."""
+    """Lowers the statement. The module with a statement's lowering is imported when the first statement of this kind is
+    lowered. Importing all of these modules at once would take a twentieth of a second, and few processes plan every
+    kind of statement."""
     lower_one = partial(lower, query_dialect=query_dialect, shares_sources=shares_sources)
     match statement:
         case (

@@ -1,4 +1,5 @@
-"""Carries out plans: runs a warehouse's jobs, reads facts for planning, and waits for statements to take effect.
+"""Carries out plans. The package runs a warehouse's jobs, reads facts for planning, and waits until statements have
+taken effect.
 
 The packages of ``runtime``, from the highest layer to the lowest:
 

@@ -226,9 +226,8 @@ def _open_connect(location: Warehouse) -> ConnectRuntime:
 
 
 def _attach(spark: SparkSession, runtime: AttachedRuntime, present: Attached | None, *, run_jobs: bool) -> Attached:
-    """Attaches a session to an open warehouse. The jobs of the attachment ``present`` run until the new attachment
-    replaces ``present``. If attaching fails, the session stays attached to ``present``, and the jobs of ``present`` do
-    not stop.
+    """Attaches a session to an open warehouse. ``present`` is the session's present attachment. Its jobs run until the
+    new attachment replaces it. If attaching fails, the session keeps its present attachment, and the jobs do not stop.
     """
     undo = ExitStack()
     try:
@@ -270,8 +269,8 @@ def _servers_to_end(attached: Attached) -> tuple[str, ...]:
 
 
 def _set_aside(attached: Attached) -> None:
-    """Frees the names and addresses that another attachment of the same session needs: the names of the views, and the
-    metrics' ports."""
+    """Frees the names of the views and the ports of the metrics servers, because another attachment of the same session
+    needs these names and ports."""
     attached._remove_views()
     if attached._runtime.users == 1:
         end_servers(attached._runtime.servers)

@@ -161,8 +161,8 @@ class Attached:
     """A Spark session that accepts rw_sql's statements and is attached to a warehouse, in which these statements take
     effect.
 
-    ``ask`` is a function that is called with a :class:`Question` before each unsafe statement. ``ask`` is None if
-    nobody can answer the question.
+    ``ask`` is a function that is called with a :class:`Question` before each unsafe statement. ``ask`` is None if no
+    user can answer the question.
     """
 
     def __init__(self, spark: SparkSession, runtime: AttachedRuntime) -> None:
@@ -387,8 +387,8 @@ class Attached:
         """Prepares the rw_sql objects to which a Spark statement or a table name may refer, so that Spark can read
         them.
 
-        Must be called before Spark runs the statement. At most once every LOOK_SECONDS seconds, this method checks the
-        catalog for objects that other sessions have created.
+        Must be called before Spark runs the statement. This method also checks the catalog for objects that other
+        sessions have created, but at most once in LOOK_SECONDS seconds.
         """
         with self._store_errors():
             self._views.before(text)
@@ -479,8 +479,8 @@ def statement_progress(attached: Attached) -> StatementProgress:
 
 
 def _default_ask() -> Callable[[Question], bool] | None:
-    """The function that confirms statements by default: at an interactive Python prompt on a terminal, a function that
-    asks the operator; elsewhere, None.
+    """Returns the function that confirms statements by default. At an interactive Python prompt on a terminal, this
+    function asks the operator. Elsewhere, the result is None.
 
     Python sets ``sys.ps1`` only after the startup file, which may have attached the session.
     """

@@ -1,10 +1,10 @@
 """Manages an archive of the classes of a JVM. Later JVMs load these classes from the archive, which is faster than
 loading them from the jars.
 
-A JVM of Spark reads and checks about 20,000 classes before it has run its first statement. Java can write the classes
-of a process into a file when the process ends (a dynamic CDS archive, JEP 350), and map that file into later processes.
-:func:`class_archive` returns the JVM options that make Java write and map this file. The archives are files in the
-user's cache folder, one for each combination of a Java version, a set of jars and a set of options.
+By the end of its first statement, a JVM of Spark has read and checked about 20,000 classes. When a Java process ends,
+Java can write the classes of the process into a file (a dynamic CDS archive, JEP 350). Java can then map this file into
+later processes. :func:`class_archive` returns the JVM options that make Java write and map this file. The archives are
+files in the user's cache folder, one for each combination of a Java version, a set of jars and a set of options.
 
 A JVM of Java 17 that maps a damaged archive ends with a fatal error. Therefore, a short-lived JVM first maps each new
 archive. If this succeeds, the archive gets its final name. The name contains the file's size in bytes, so that a file
@@ -56,7 +56,8 @@ _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 """The JVM options that keep Java from reporting on standard output why it cannot use or write an archive."""
 
 _MOST_BYTES = 600_000_000
-"""The free space, in bytes, that must exist before a new archive is written; the archive has a size of about 200 MB."""
+"""A new archive is written only if at least this number of bytes is free on the disk. An archive has a size of about
+200 MB."""
 
 _KEPT = 4
 _UNUSED_SECONDS = 30 * 86_400.0

@@ -52,9 +52,10 @@ def is_connect_session(spark: object) -> bool:
 class ConnectRuntime:
     """A warehouse in a process without a JVM. The owner runs the statements of this process.
 
-    The warehouse is neither created nor migrated. Otherwise, a path that exists only on the owner's machine would
-    become a second, empty warehouse, and an owner of an older version could not start again. Raises SqlError
-    UNDEFINED_OBJECT if there is no warehouse, and NOT_SUPPORTED if the warehouse must be migrated first.
+    The warehouse is neither created nor migrated. If this class created a warehouse, a path that exists only on the
+    owner's machine would become a second, empty warehouse on this machine. If this class migrated the warehouse, an
+    owner of an older version could not start again. Raises SqlError UNDEFINED_OBJECT if there is no warehouse, and
+    NOT_SUPPORTED if the warehouse must be migrated first.
     """
 
     owner: Owner | None = None

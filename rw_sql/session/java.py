@@ -21,7 +21,7 @@ _OPTIONS = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS")
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _suitable: dict[Path, str] = {}
-"""The Java programs that this process has found to be new enough, each with the output of ``-version``."""
+"""Maps each Java program that this process has found to be new enough to the program's output for ``-version``."""
 
 
 def check_java() -> None:

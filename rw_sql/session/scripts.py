@@ -134,8 +134,8 @@ def run_statements(
 
 def run_dry(spark: SparkSession, texts: Sequence[str]) -> tuple[Question, ...]:
     """Plans rw_sql's statements one by one, each on the catalog that the preceding statements would produce. Raises the
-    SqlError that the statement itself would raise, located in the statement. A missing confirmation does not raise an
-    error. Instead, the requests to confirm the unsafe statements are returned."""
+    same SqlError that the statement itself would raise, located in the statement. If confirmations are missing, no
+    error is raised. Instead, the requests to confirm the unsafe statements are returned."""
     dry = _attached(spark).dry_run()
     found: list[Question] = []
     for text in texts:

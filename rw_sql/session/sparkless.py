@@ -1,7 +1,7 @@
 """A warehouse without Spark.
 
 Such a warehouse supports statements that read the catalog, the jobs' tables and the upstreams, and statements that
-change the catalog. Afterwards, the process that runs the jobs applies the change.
+change the catalog. If a statement changes the catalog, the process that runs the jobs applies the change afterwards.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def without_start_messages() -> Iterator[None]:
     filter remains until that process has ended.
 
     Known start-up lines are hidden, and all other lines are passed on. If the block raises an error, the hidden lines
-    are written too, because one of them may explain the error.
+    are written too, because one of these lines may explain the error.
     """
     try:
         ours = os.dup(2)

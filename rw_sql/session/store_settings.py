@@ -57,9 +57,10 @@ def store_settings(uri: str, environ: Mapping[str, str]) -> dict[str, str]:
 
     The settings contain no access keys, because Spark takes these keys from the environment.
 
-    Unless ``AWS_VIRTUAL_HOSTED_STYLE_REQUEST`` is true, requests to stores other than Amazon's have the bucket's name
-    in the path of their URLs, because most of these stores require this. Credentials from ``AWS_PROFILE`` or a web
-    identity (Kubernetes service accounts) are supported, and are refreshed when they expire.
+    In requests to stores other than Amazon's, the name of the bucket is in the path of the URL, because most of these
+    stores require this. If ``AWS_VIRTUAL_HOSTED_STYLE_REQUEST`` is true, the name of the bucket is in the host name
+    instead. Credentials from ``AWS_PROFILE`` or a web identity (Kubernetes service accounts) are supported, and are
+    refreshed when they expire.
     """
     if scheme_of(uri) not in S3_SCHEMES:
         return {}
@@ -133,7 +134,7 @@ def _words_for_google(uri: str) -> tuple[str, str]:
 
 
 def _words_for_azure(uri: str) -> tuple[str, str]:
-    """Like :func:`_words_for_google`."""
+    """Does the same as :func:`_words_for_google`, for the stores of Azure."""
     package = f"org.apache.hadoop:hadoop-azure:{_hadoop_version() or installed_jars().hadoop}"
     return "Hadoop's ABFS", (
         f'start it with --packages {package}, or by rw_sql.connect("{uri}", '

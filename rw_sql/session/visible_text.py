@@ -12,7 +12,7 @@ def visible(text: str) -> str:
     """Returns the text, in which each control character except line feed and tab is written as an escape such as
     ``\\x1b``.
 
-    Without this function, a terminal would execute control sequences in a record's value. Such a sequence could clear
-    the screen or replace the lines above. psql escapes control characters in the same way.
+    If control characters were printed unchanged, a terminal would execute the control sequences in a record's value.
+    Such a sequence could clear the screen or replace the lines above. psql escapes control characters in the same way.
     """
     return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n"))

@@ -81,7 +81,7 @@ def _listed() -> frozenset[str]:
 
 
 def _is_slip(error: SqlError, text: str) -> bool:
-    """True if an error suggests a word, and only keywords precede the error."""
+    """True if the hint of an error suggests a word, and only keywords precede the position of the error."""
     if error.span is None or not (error.hint or "").startswith(NEAR):
         return False
     before = [token for token in scan(text[: error.span.start]) if token.text]

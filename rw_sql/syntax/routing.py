@@ -183,8 +183,8 @@ _ALTER_CLAUSES = (("UNSAFE",), ("CONNECTOR",), ("DROP", "CONNECTOR"), ("SWAP",),
 _DESCRIBED = frozenset({
     "CATALOG", "DATABASE", "DETAIL", "EXTENDED", "FORMATTED", "FUNCTION", "HISTORY", "NAMESPACE", "QUERY", "SCHEMA",
 })  # fmt: skip
-"""The words between DESCRIBE and a name in statements of Spark and Delta Lake. rw_sql can have objects with such
-names."""
+"""The words that may follow DESCRIBE, before a name, in statements of Spark and Delta Lake. An rw_sql object can have
+such a word as its name."""
 
 
 def _was_ours(text: str, error: SqlError, catalog: CatalogView) -> bool:
@@ -217,8 +217,8 @@ def _has_table_clause(text: str, tokens: list[Token], end: int) -> bool:
     """True if the text has a clause of rw_sql before the position ``end``, or a WITH list with a connector after this
     position.
 
-    Only statements of rw_sql have such a list. ``tokens`` are the tokens before ``end``. Text that Spark reads as a
-    string or a comment does not count.
+    Only statements of rw_sql have a WITH list with a connector. ``tokens`` are the tokens before ``end``. Text that
+    Spark reads as a string or a comment does not count.
     """
     from rw_sql.syntax.parsing.script import without_strings
 

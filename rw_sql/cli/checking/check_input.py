@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from rw_sql.syntax.variables.source_map import Expanded, Fault
 
 _KEEPS_OTHERS = (INVALID_PROPERTY, SYNTAX_ERROR, UNKNOWN_PROPERTY)
-"""The errors that concern a single option, or only the ``;`` after the statement. After such an error, the statement's
-other errors are reported too."""
+"""The codes of errors that concern only a single option, or only the ``;`` after the statement. If a statement has such
+an error, the statement's other errors are reported too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ def check_group(
 def _check_folder(
     files: Sequence[CheckedFile], checker: ScriptChecker, *, has_catalog: bool
 ) -> dict[str, list[Checked]]:
-    """Returns the statements of a folder's files, by the path of the file."""
+    """Maps the path of each file of a folder to the statements of the file."""
     found: dict[str, list[Checked]] = {file.path: _stray_notes(file) for file in files}
     texts = {file.path: file.expanded.text for file in files}
     pieces = _in_reading_order(files)
@@ -211,8 +211,8 @@ def _in_reading_order(
 ) -> list[tuple[str, ScriptStatement, SqlError | None, FolderObject | None]]:
     """Returns the statements of a folder, sorted so that each statement follows the statements on which it depends.
 
-    Each statement comes with the reason why a folder must not contain the statement, and with the object that the
-    statement defines (None if there is no such reason or object).
+    Each statement comes with two values: the reason why a folder must not contain the statement, and the object that
+    the statement defines. A value is None if there is no such reason or object.
 
     Statements that do not parse come first, so that the names in these statements are known when the other statements
     are checked.
@@ -265,8 +265,8 @@ def _in_reading_order(
 
 def _parts(text: str) -> Iterator[tuple[ScriptStatement, str, SqlError | None]]:
     """Returns the statements of one file of a folder, each with its comments. If a ``;`` is missing between two
-    statements, the text is split between these statements, and the first of these statements comes with the error for
-    the missing ``;``."""
+    statements, the text is split at the missing ``;``, and the first of the two statements comes with the error for the
+    missing ``;``."""
     waiting = list(statements_with_notes(text))
     while waiting:
         piece, notes = waiting.pop(0)

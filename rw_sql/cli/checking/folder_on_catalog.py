@@ -1,7 +1,8 @@
 """Checks a folder for a catalog that may already have the folder's objects.
 
-``rw-sql apply`` does not create such objects but changes them. The definitions are therefore first checked on the
-catalog without these objects. Afterwards, the changes that ``rw-sql diff`` finds are planned on the whole catalog.
+If an object already exists, ``rw-sql apply`` changes the object instead of creating it. The definitions are therefore
+first checked on the catalog without the folder's objects. Afterwards, the changes that ``rw-sql diff`` finds are
+planned on the whole catalog.
 """
 
 from __future__ import annotations

@@ -402,9 +402,9 @@ def _carry_out(
 
 
 def _ask(console: Console, plan: Plan, *, is_assumed_stopped: bool, is_yes: bool) -> bool:
-    """Asks whether the job is stopped and whether to carry out the plan. Raises SqlError CONFIRMATION_NEEDED unless
-    both points are confirmed. Returns True if the user has answered a question, and False if the command's options have
-    confirmed both points without a question."""
+    """Asks whether the job is stopped, and whether the plan should be carried out. Raises SqlError CONFIRMATION_NEEDED
+    unless both points are confirmed. Returns True if the user has answered a question, and False if the command's
+    options have confirmed both points without a question."""
     can_ask = console.is_terminal and sys.stdin.isatty()
     if not is_assumed_stopped and not (can_ask and _is_yes(console, _STOPPED)):
         raise SqlError(

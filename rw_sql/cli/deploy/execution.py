@@ -61,8 +61,8 @@ class StatementRunner:
 
         self.location = location
         self.first_unconfirmed = partial(first_unconfirmed, console, is_confirmed=is_confirmed, tokens=tokens)
-        """Given several questions, returns the first question that nobody can confirm. The function asks no
-        question."""
+        """A function that takes several questions and returns the first question that nobody can confirm. The function
+        does not ask the user any question."""
         self._transcript = Transcript(console, choose_answer(console, is_confirmed=is_confirmed, tokens=tokens))
         self._status = RunStatus(is_quiet=False)
 
@@ -85,7 +85,7 @@ class StatementRunner:
             run_statements(spark, text, answer=answer, on_result=self._show)
 
     def run_one(self, text: str) -> None:
-        """Runs one statement in a session of its own. Raises SqlError."""
+        """Runs one statement in a separate session. Raises SqlError."""
         with self.session() as spark:
             self.run(spark, text)
 
@@ -116,9 +116,9 @@ def carry_out(
     ``made``. ``again`` is the instruction for continuing after an error, such as "run the same command again".
     ``plan_file`` is the file from which the plan was read, if any.
 
-    All statements are planned before the first statement runs, so that nothing is changed if one of the statements
-    would be refused or would need a confirmation that nobody can give. If there is only one statement, it is not
-    planned beforehand, because a refused statement changes nothing.
+    All statements are planned before the first statement runs. Therefore, nothing is changed if one of the statements
+    would be refused, or would need a confirmation that nobody can give. A single statement is not planned beforehand,
+    because a statement that is refused changes nothing.
 
     A change that rebuilds a view is complete when queries read the new rows. Raises SqlError NOT_APPLIED_YET if the
     view's job is stalled, or if no process runs the job. Raises SqlError CONCURRENT_CHANGE if another session has

@@ -1,9 +1,9 @@
 """Computes the changes between a catalog and a folder. The changes create an object again if planning shows that the
 object cannot be altered in place.
 
-``compare`` compares only definitions. If one view reads another view, and the other view gets a new query, only
-planning shows whether the first view can keep its columns. Only planning also shows whether the columns of a table can
-change. This module therefore plans the statements, as ``rw-sql check`` does.
+``compare`` compares only definitions. Suppose that one view reads another view, and the other view gets a new query.
+Only planning shows whether the first view can then keep its columns. Only planning also shows whether the columns of a
+table can change. This module therefore plans the statements, as ``rw-sql check`` does.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 _OF_COLUMNS = (AlterAddColumn, AlterTableDropColumn, AlterTableRenameColumn)
 _LIMITS = (DUPLICATE_CLAUSE, DUPLICATE_OBJECT, INVALID_DEFINITION, NOT_SUPPORTED)
-"""The errors that show that the table itself does not allow a statement about a column. All other errors may be
-temporary."""
+"""If a statement about a column is refused with one of these errors, the table itself does not allow the statement. All
+other errors may be temporary."""
 
 
 def possible_changes(
@@ -56,11 +56,11 @@ def possible_changes(
 ) -> tuple[DeployChange, ...]:
     """The changes that make the catalog match the folder; see :func:`rw_sql.plan.deploy.changes.compare`.
 
-    Suppose that a view of the folder reads another view, and the other view gets a new query. If the first view could
-    therefore not keep its columns, the changes create the first view again. The changes also create a view again if the
-    view lacks a column that another definition needs, and if the view can get this column in no other way. A view is
-    also created again if a column can only be dropped before the view gets its new query. A table is created again if
-    its columns cannot change in place.
+    Suppose that a view of the folder reads another view, and the other view gets a new query. If the new query makes it
+    impossible for the first view to keep its columns, the changes create the first view again. The changes also create
+    a view again if the view lacks a column that another definition needs and that the view cannot get in any other way.
+    A view is also created again if a column can only be dropped before the view gets its new query. A table is created
+    again if its columns cannot change in place.
     """
     unable: dict[int, str] = {}
     while True:

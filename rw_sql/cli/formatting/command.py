@@ -55,10 +55,10 @@ def format_text(text: str, file: str | None = None, *, is_canonical: bool = Fals
 def format_script(text: str, file: str | None = None, *, is_canonical: bool = False) -> str:
     """Formats every rw_sql statement and every query of a script. Formatting the result again changes nothing.
 
-    Comments keep their places, and types keep their spelling unless ``is_canonical`` is set. These parts are left
-    unchanged: text between statements (including a byte-order mark), Spark statements other than queries, and text that
-    becomes a statement only when its variables are replaced. Raises SqlError for any other text that is neither a valid
-    rw_sql statement nor a Spark statement.
+    Comments keep their places, and types keep their spelling unless ``is_canonical`` is set. The following parts are
+    left unchanged: text between statements (including a byte-order mark), Spark statements other than queries, and text
+    that becomes a statement only when its variables are replaced. Raises SqlError for any other text that is neither a
+    valid rw_sql statement nor a Spark statement.
     """
     from rw_sql.syntax import split_script
 

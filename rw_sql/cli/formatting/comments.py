@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _STEP = 2
 _LINE = re.compile(r"--[^\n]*")
 _MOST_COMPARED = 40_000
-"""Two texts are compared as a whole if the product of their lengths is at most this number."""
+"""If the product of the lengths of two texts is at most this number, the texts are compared as a whole."""
 
 _Key = tuple[str, str]
 """A token's text, and whether it is a string."""
@@ -125,8 +125,8 @@ def _matched(old: Sequence[_Key], new: Sequence[_Key]) -> Iterator[tuple[int, in
 
 
 def _single(old: Sequence[_Key], new: Sequence[_Key]) -> list[tuple[int, int]]:
-    """The longest sequence of pairs of equal tokens that occur only once in each text. The pairs are in the order of
-    both texts."""
+    """Returns the longest sequence of pairs of equal tokens in which each token occurs only once in each text. The
+    pairs are in the order of both texts."""
     places = {key: at for at, key in enumerate(new)}
     many, more = Counter(old), Counter(new)
     pairs = [(at, places[key]) for at, key in enumerate(old) if many[key] == 1 and more[key] == 1]
@@ -145,7 +145,7 @@ def _single(old: Sequence[_Key], new: Sequence[_Key]) -> list[tuple[int, int]]:
 
 
 def _pair_moved(old: Sequence[_Key], new: Sequence[_Key], pairs: dict[int, int]) -> None:
-    """Adds the pairs for the tokens of reordered clauses that have exactly one possible counterpart."""
+    """Adds pairs for tokens of reordered clauses. A pair is added if the token has exactly one possible counterpart."""
     taken = set(pairs.values())
     free: dict[_Key, list[int]] = {}
     for at, key in enumerate(new):

@@ -26,7 +26,7 @@ _SPACED = frozenset({
     "ALL", "AND", "AS", "BETWEEN", "BY", "DISTINCT", "ELSE", "EXCEPT", "FROM", "HAVING", "IN", "INTERSECT", "JOIN",
     "LATERAL", "LIMIT", "NOT", "ON", "OR", "OVER", "SELECT", "THEN", "UNION", "USING", "VALUES", "WHEN", "WHERE",
 })  # fmt: skip
-"""Words that are separated from a following parenthesis by a space, because the parenthesis does not contain
+"""If a parenthesis follows one of these words, a space is put between them, because the parenthesis does not contain
 arguments."""
 
 _COMPARISONS = frozenset({"=", "==", "<>", "!=", "<=", ">=", "<=>"})
@@ -270,7 +270,8 @@ def _begins_window_clause(tokens: Sequence[Token], at: int) -> bool:
 
 _BEFORE_BY = frozenset({"GROUP", "ORDER", "PARTITION"})
 _POSTFIX = frozenset({"ISNULL", "NOTNULL"})
-"""Operators of PostgreSQL. In Spark's SQL, ``a isnull`` gives the column ``a`` the name ``isnull``."""
+"""Words that are postfix operators in PostgreSQL. In Spark's SQL, ``a isnull`` instead gives the column ``a`` the alias
+``isnull``."""
 
 _OPERANDS = frozenset({"END", "FALSE", "NULL", "TRUE"})
 _BEGIN_OPERANDS = frozenset({

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Statement
 
 _TYPE = "rw_sql_type_{}"
-"""A placeholder for types, in a statement that is rendered only to find the positions of its types."""
+"""A placeholder that replaces types in a statement. The statement with placeholders is rendered only in order to find
+the positions of its types."""
 
 
 def format_statement(text: str, *, is_canonical: bool = False) -> str:
@@ -85,8 +86,8 @@ def _rendered(statement: Statement, types: Sequence[str], *, is_broken: bool) ->
 
 
 def _mapped(part: Any, replaced: Callable[[object], object]) -> Any:
-    """Returns a copy of a part of a statement. Each nested part for which ``replaced`` returns a replacement is
-    replaced."""
+    """Returns a copy of a part of a statement. If ``replaced`` returns a replacement for a nested part, the copy
+    contains the replacement."""
     found = replaced(part)
     if found is not None:
         return found

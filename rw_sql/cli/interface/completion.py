@@ -26,7 +26,8 @@ class RootGroup(TyperGroup):
     """The root command. The completion options of this command take an optional shell. The default is the running
     shell.
 
-    If the option before a word of a command line is missing, the error's hint is the corrected command line.
+    If a word of the command line lacks the option that must precede the word, the hint of the error is the corrected
+    command line.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -40,7 +41,7 @@ class RootGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command. Raises SqlError INVALID_OPTION if the option before a word is missing.
+        """Runs the command. Raises SqlError INVALID_OPTION if a word lacks the option that must precede it.
 
         After Ctrl-C, typer ends the process without a message. If the interrupt has a message, for example that the
         statement is committed, this method prints the message.

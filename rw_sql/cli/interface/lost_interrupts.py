@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
 _AFTER_SECONDS = 0.02
-"""The delay in seconds before a lost interrupt is sent again. After this time, the finalizer has returned."""
+"""The delay in seconds before a lost interrupt is sent again. By then, the finalizer that swallowed the interrupt has
+returned."""
 
 
 @contextmanager

@@ -23,7 +23,8 @@ def masked_statement(text: str) -> str:
     """The text of a statement, in which asterisks replace the secrets.
 
     If rw_sql refuses the statement as invalid, asterisks also replace all other texts in quotes that may be secret. The
-    line that an error shows is masked in the same way. In Spark statements, these texts are not replaced.
+    line of the statement that an error shows is masked in the same way. In Spark statements, these texts are not
+    replaced.
     """
     try:
         is_of_spark = parse_piece(text, EmptyCatalog()) is None

@@ -39,7 +39,7 @@ _UNLIKELY = "a-word-that-nobody-types-"
 
 def misplaced_word(error: Any, words: Sequence[str]) -> SqlError | None:
     """Returns the error for a command line that the option parser has refused with ``error``. Returns None if no word
-    lacks an option, or if it is not clear which option was meant.
+    lacks an option, or if the missing option cannot be determined.
 
     ``words`` is the command line, without the program's name.
     """

@@ -1,9 +1,9 @@
 """Opens the standard streams that a command's parent process has closed, and reports errors of writes to standard
 output.
 
-Without the report, if the standard output of a command is on a full disk, the command would report an error of the
-warehouse's file system. If a stream remained closed, the next opened file or socket would get the stream's number, and
-the JVM would write into that file or socket.
+Suppose that the standard output of a command is a file on a full disk. Without this module, the command would report an
+error of the warehouse's file system. If a stream remained closed, the next opened file or socket would get the stream's
+number, and the JVM would write into that file or socket.
 """
 
 from __future__ import annotations

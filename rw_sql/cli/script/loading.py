@@ -66,9 +66,9 @@ def load_scripts(
     Variables that a file sets are available in the files that follow it.
 
     ``environment`` returns the variables of a file's environment. If ``environment`` is given, ``${name}`` is replaced
-    too, with the values of these variables and of ``variables``. The second result hides the values of variables whose
-    names suggest that they are secret. Raises SqlError if a file cannot be read, a variable is not set, or a backslash
-    command is wrong.
+    too, with the values of these variables and of ``variables``. The second result is a function that hides the values
+    of variables whose names suggest that they are secret. Raises SqlError if a file cannot be read, a variable is not
+    set, or a backslash command is wrong.
     """
     scripts = []
     known = dict(variables)
@@ -127,10 +127,11 @@ def _moved(at: int, places: Iterable[tuple[int, int]]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SecretHider:
-    """Replaces secrets with asterisks. ``known`` are the secret values of variables, and ``secrets`` matches them in
-    any quotes; None if no variable has a secret value.
+    """Replaces secrets with asterisks. ``known`` are the secret values of variables. ``secrets`` matches these values
+    in any quotes; it is None if no variable has a secret value.
 
-    A call hides these values, and also the secrets in the statements that the text contains.
+    A call of the object hides these values in a text, and also hides the secrets in the statements that the text
+    contains.
     """
 
     secrets: re.Pattern[str] | None
@@ -144,8 +145,8 @@ class SecretHider:
         return self.values(masked_statement(text))
 
     def error(self, error: SqlError) -> SqlError:
-        """Hides the values of variables in an error's message, hint and detail, and in the SQL text of which the error
-        shows a line. Returns the error.
+        """Hides the values of variables in an error's message, hint and detail. Also hides these values in the SQL text
+        from which the error quotes a line. Returns the error.
 
         The error's line and column remain those of the text with the values.
         """

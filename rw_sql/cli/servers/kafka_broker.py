@@ -197,9 +197,10 @@ def _java() -> list[str]:
 
 
 def _format(java: list[str], home: Path, cluster_id: str, extra: Mapping[str, str]) -> None:
-    """Prepares a folder for a broker's data. Kafka's program for this purpose needs a JVM, whose start takes seconds,
-    so the program runs only once per machine and version of Kafka. The program writes a file with the initial features,
-    which are the same for each cluster. Afterwards, this file is copied instead of running the program again."""
+    """Prepares a folder for a broker's data. Kafka's program for this purpose needs a JVM, which takes seconds to
+    start. Therefore, the program is run only once per machine and version of Kafka. The program writes a file with the
+    initial features, which are the same for each cluster. Afterwards, this file is copied instead of running the
+    program again."""
     kept = _kept_checkpoint()
     is_plain = not any(key.startswith(_FORMAT_SETTINGS) for key in extra)
     data = home / "data"

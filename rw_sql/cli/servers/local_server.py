@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 START_SECONDS = 300.0
-"""The time limit in seconds for a server's start. The limit is long, because a start takes long on a busy machine."""
+"""The time limit in seconds for a server's start. The limit is high because starting a server takes long on a busy
+machine."""
 
 STOP_SECONDS = 60.0
 

@@ -1,7 +1,7 @@
 """Runs a real schema registry for development and tests. It is Apicurio Registry, which keeps its schemas in memory.
 
-At the first start, the resolver in Spark's jars downloads the registry, and the registry is unpacked into the user's
-cache folder. The registry serves Confluent's API below ``/apis/ccompat/v7``.
+At the first start, the resolver that is part of Spark's jars downloads the registry, which is then unpacked into the
+user's cache folder. The registry serves Confluent's API below ``/apis/ccompat/v7``.
 """
 
 from __future__ import annotations

@@ -40,15 +40,16 @@ _CERTAIN = frozenset({
     DUPLICATE_OBJECT, INVALID_OPTION, INVALID_PARAMETER, INVALID_PROPERTY, MISSING_PROPERTY, NOT_SUPPORTED,
     UNDEFINED_OBJECT, UNDEFINED_SCHEMA, UNKNOWN_OPTION, UNKNOWN_PARAMETER, UNKNOWN_PROPERTY, WRONG_KIND,
 })  # fmt: skip
-"""The errors that the catalog and the statement alone can show."""
+"""The codes of errors that can be found with nothing but the catalog and the statement."""
 
 _WITH_QUERY = ast.CreateMaterializedView | ast.AlterMaterializedViewQuery | ast.CreateSink
 _EMPTY = Snapshot()
 
 
 def refuse_unparsed(text: str) -> None:
-    """Raises SqlError for a statement that neither rw_sql nor Spark accepts. Such a statement contains an invisible
-    character or is similar to a known statement. Any other text may be a statement of a Spark extension.
+    """Raises SqlError for a statement that neither rw_sql nor Spark accepts. Only two kinds of statements are refused:
+    a statement with an invisible character, and a statement that is similar to a known statement. Any other text may be
+    a statement of a Spark extension.
     """
     refuse_invisible(text)
     error = None if could_be_sparks(text) else near_statement(text, SESSION_PARAMETERS)
@@ -75,7 +76,7 @@ def refuse_unplanned(statement: Statement, snapshot: Snapshot) -> None:
 
 def answer_for_new(statement: Statement) -> Table | None:
     """Returns the rows of a statement that reads the catalog of a warehouse that does not exist yet; None if the rows
-    do not depend only on the catalog."""
+    depend on anything except the catalog."""
     try:
         return lower(statement, _EMPTY, _NewWarehouse(_EMPTY)).table
     except Unanswerable:

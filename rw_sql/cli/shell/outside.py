@@ -25,8 +25,8 @@ leave the text on the screen."""
 
 @contextmanager
 def quiet_interrupts() -> Iterator[None]:
-    """A context manager for running an external program. Ctrl-C stops the program, because the program has the default
-    handler for Ctrl-C. Ctrl-C does not stop the shell."""
+    """A context manager for running an external program. Ctrl-C stops the external program, which has the default
+    handler for Ctrl-C, but does not stop the shell."""
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         yield

@@ -132,7 +132,7 @@ def make_prompt(
 def prompt_for(session: PromptSession[str], message: str, *, default: str = "", is_starting: bool = False) -> str:
     """Reads one input. While Spark is starting, the prompt shows the current phase of the start.
 
-    Raises EOFError at the end of input, and KeyboardInterrupt if Ctrl-C arrives at any moment of the call.
+    Raises EOFError at the end of input. Raises KeyboardInterrupt if Ctrl-C arrives at any moment during the call.
     """
     session.refresh_interval = _STARTING_SECONDS if is_starting else 0
     interrupts: list[int] = []

@@ -30,8 +30,8 @@ _NO_WIDTH = 100_000
 _MOST_LINES = 6
 """The maximum height of a cell in a table, in lines.
 
-If a cell is taller, a result with several columns is printed row by row, one line per column, like psql's ``\\x``. In a
-table with such a cell, the other cells of the row would be mostly blank.
+If a result with several columns has a taller cell, the result is printed row by row, with one line per column, as with
+psql's ``\\x``. In a table with such a cell, the other cells of the row would be mostly blank.
 """
 
 

@@ -20,8 +20,8 @@ statement."""
 
 def choose_answer(console: Console, *, is_confirmed: bool, tokens: frozenset[str]) -> Answer | None:
     """Returns the function that decides whether an unsafe statement of a script is carried out. The decision is based
-    on ``--yes``, on a token, or on the user's answer at the terminal. Returns None if a statement can be confirmed in
-    none of these ways.
+    on ``--yes``, on a token, or on the user's answer at the terminal. Returns None if there is no way to confirm a
+    statement.
 
     The function always prints the preview before the answer. The user writes ``--yes`` before the preview is known, so
     ``--yes`` suffices only if the statement's ALLOW names the predicted gaps and duplicates.

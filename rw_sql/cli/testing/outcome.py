@@ -46,8 +46,8 @@ class TestOutcome:
     """One executed test. The status ``failed`` means that a result differs from the expectation, and the status
     ``error`` means that the test could not be run.
 
-    ``notes`` are warnings, which a passed test may have too. ``rewritten`` is the file's text with the actual rows in
-    place of the expected rows, if the run was asked for this text.
+    ``notes`` are warnings, which a passed test may have too. If the run records rows, ``rewritten`` is the file's text
+    with the actual rows in place of the expected rows.
     """
 
     __test__ = False

@@ -44,7 +44,7 @@ _OF_RUN = ("dir", "warehouse", "bootstrap")
 _NEEDS_BROKER = "needs a broker: run rw-sql test --kafka"
 _FAILING = ("stalled, not waited for", "not waited for", "except for rows missing in")
 _CATALOG = threading.Lock()
-"""A lock for statements on ``rw_catalog``.
+"""A lock that a test holds while it runs a statement on ``rw_catalog``.
 
 Sessions of one Spark may be attached to different warehouses, but the views of ``rw_catalog`` show only one
 warehouse at a time.
@@ -367,8 +367,8 @@ def _sorted(lines: list[str], modes: Sequence[str]) -> list[str]:
 def _difference(
     names: Sequence[str], expected: list[str], found: list[str], rows: Sequence[Row], modes: Sequence[str]
 ) -> str:
-    """Returns the expected and the found rows for comparison. The rows are split into the query's columns if each
-    expected line has one value per column."""
+    """Returns the expected and the found rows in a form for their comparison. If each expected line has one value per
+    column, the rows are split into the query's columns."""
     split = [tuple(line.split()) for line in expected]
     is_plain = all(len(row) == len(names) for row in split) and all(" " not in cell for row in rows for cell in row)
     if is_plain and "valuesort" not in modes:

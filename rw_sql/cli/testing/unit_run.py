@@ -208,15 +208,17 @@ class UnitRun:
         return self._given_columns(given, name, f'nothing defines "{name}"', ())
 
     def _taken_columns(self, name: str, given: RowsGiven, statement: Input) -> StructType:
-        """Returns the columns that the test gives for an input. These columns replace the columns that the input's
-        definition takes from its upstream. The result is empty if the definition takes no columns from its upstream."""
+        """Returns the columns that the test specifies for an input. These columns replace the columns that the input's
+        definition takes from its upstream. If the definition takes no columns from its upstream, the result is
+        empty."""
         if not takes_columns(statement):
             return StructType()
         own = {column.lower() for column, _ in input_columns(statement)}
         return self._given_columns(given, name, f'the columns of "{name}" come from its upstream', own)
 
     def _given_columns(self, given: RowsGiven, name: str, why: str, own: Collection[str]) -> StructType:
-        """The columns whose types the test gives, without the columns in ``own``, whose types are known."""
+        """Returns the columns for which the test specifies types. The columns in ``own`` are left out, because their
+        types are known."""
         if given.sql is not None and not given.types:
             found = self._query(given.sql, f"given {name}", lambda frame: frame.schema)
         else:

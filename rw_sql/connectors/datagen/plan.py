@@ -61,7 +61,8 @@ def plan_rows(spec: ConnectorSpec, options: Mapping[str, str], columns: Mapping[
 def check_total(spec: ConnectorSpec, options: Mapping[str, str], columns: Mapping[str, str]) -> None:
     """Raises OptionError if the type of a sequence's column has too few values for ``datagen.rows.total`` rows.
 
-    The options alone do not show this error, because only a column's type limits the values of its sequence.
+    This error cannot be found in the options alone, because the type of a column determines the number of values in the
+    column's sequence.
     """
     key = "datagen.rows.total"
     named, made = plan_rows(spec, options, None).total, plan_rows(spec, options, columns).total

@@ -253,7 +253,8 @@ def _register(spark: SparkSession) -> None:
 
 
 def _dealt(ranges: list[SplitRange], rows: int, tasks: int) -> Iterator[tuple[SplitRange, ...]]:
-    """Divides the ranges into ``tasks`` parts with about the same number of rows; long ranges are split."""
+    """Divides the ranges into ``tasks`` parts with about the same number of rows. A long range may be divided among
+    several parts."""
     if not ranges:
         return
     size = -(-rows // tasks)

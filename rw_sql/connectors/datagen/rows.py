@@ -278,7 +278,8 @@ def _draw(field: FieldPlan, rows: NDArray[np.int64], seed: int) -> NDArray[np.ui
 
 
 def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The output step of splitmix64 (Steele, Lea, Flood 2014): similar inputs give dissimilar outputs."""
+    """Computes the output step of splitmix64 (Steele, Lea, Flood 2014), which maps similar inputs to dissimilar
+    outputs."""
     mixed = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))

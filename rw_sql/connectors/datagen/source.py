@@ -94,8 +94,8 @@ class DatagenConnector(PlainConnector):
         return made
 
     def split_topic(self, split: str) -> str:
-        """Returns the number of splits, which determines how rows are distributed. A position is valid only with the
-        same number of splits."""
+        """Returns the number of splits, which determines how rows are distributed. A position is valid only as long as
+        the number of splits stays the same."""
         return split.partition("-")[0]
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:

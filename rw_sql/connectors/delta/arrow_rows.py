@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _LEGACY, _VERSION = b"org.apache.spark.legacy", b"org.apache.spark.version"
-"""The keys by which Spark recognizes a file whose times Spark converts from the Julian calendar. ``_LEGACY`` is the
-beginning of the keys that mark such a file. ``_VERSION`` is the key for the version of Spark that wrote the file; all
-versions before 3 used the Julian calendar."""
+"""Keys in the metadata of a file. If a file has such a key, Spark may convert the times in the file from the Julian
+calendar. ``_LEGACY`` is the beginning of the keys that mark such a file. ``_VERSION`` is the key for the version of
+Spark that wrote the file; all versions before 3 used the Julian calendar."""
 
 _DAYS = (-141_427, 2_932_896)
 _MICROS = (-141_427 * 86_400_000_000, 253_402_300_799_999_999)
@@ -29,14 +29,15 @@ _BATCH_ROWS, _BATCH_BYTES = 65_536, 16 << 20
 """The maximum number of rows that are decoded at once, and their approximate maximum size in bytes."""
 
 _READ_BYTES = 1 << 20
-"""The number of bytes of a file that are read at once to get a dictionary."""
+"""The number of bytes of a file that are read at once in order to find a dictionary."""
 
 _FORMS = {
     pa.string(): (pa.large_string(), pa.string_view()),
     pa.binary(): (pa.large_binary(), pa.binary_view()),
 }
-"""For each type, the other Arrow types of the same values, which differ only in their layout in memory. A file may have
-any of these types, because delta-rs stores the Arrow type of a column's values in the file."""
+"""Maps each Arrow type to the other Arrow types with the same values. These types differ only in the layout of their
+values in memory. A file may have any of these types, because delta-rs stores the Arrow type of a column's values in the
+file."""
 
 
 def is_readable(kind: pa.DataType) -> bool:
@@ -114,8 +115,8 @@ def rows_of_files(
 
 
 def _least_bytes(file: pq.FileMetaData, schema: pa.Schema) -> int:
-    """The approximate minimum size in bytes of a file's rows in memory. Texts need more memory than this minimum if the
-    file stores equal texts only once, in a dictionary."""
+    """The approximate minimum size in bytes of a file's rows in memory. If the file stores equal texts only once, in a
+    dictionary, the texts need more memory than this minimum."""
     groups = (_texts_of(file, group, schema) for group in range(file.num_row_groups))
     texts = sum(column.total_uncompressed_size for group in groups for column in group)
     return int(file.num_rows * _fixed_bits(schema) // 8 + texts)

@@ -35,10 +35,10 @@ _MOST_PARTS = 4
 """The maximum number of partitions of a table that is read directly. Each partition is a branch of the query's plan."""
 
 _HARMLESS = frozenset({"timestampNtz"})
-"""The reader features with which a table's files can still be read without Delta."""
+"""The reader features that do not prevent rw_sql from reading a table's files without Delta."""
 
 AS_WRITTEN = {"__globPaths__": "false"}
-"""The option with which Spark's readers take characters such as ``*`` and ``{`` in a path literally."""
+"""With this option, Spark's readers do not treat characters such as ``*`` and ``{`` in a path as wildcards."""
 
 _PATTERN = re.compile(r"[*?\[\]{}\\%]")
 

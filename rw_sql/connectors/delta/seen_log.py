@@ -1,9 +1,9 @@
 """Detects that a Delta table was deleted, created again or replaced while this process has a handle on the table.
 
 delta-rs updates a handle with the commits after the handle's version. If the table was created again and already has
-commits with these versions, the handle silently becomes a mixture of the old and the new table. Before each update, the
-sink therefore checks that the file of a known commit still has the same size and modification time. The check takes a
-tenth of a millisecond on a local path, and one request in an object store.
+later versions than the handle, the handle silently becomes a mixture of the old and the new table. Before each update,
+the sink therefore checks that the file of a known commit still has the same size and modification time. The check takes
+a tenth of a millisecond on a local path, and one request in an object store.
 
 ``CREATE OR REPLACE TABLE`` keeps the log and gives the table another id. After each update, the sink therefore compares
 the table's id with the id that the table had when the sink opened it.

@@ -7,9 +7,9 @@ both transactions for the lifetime of the table, regardless of log cleanup and o
 limits the retention of transactions. The sink refuses tables with that property.
 
 ``CREATE OR REPLACE TABLE`` keeps all transactions, but not the rows. A fence therefore carries two more transactions.
-The name of the first of these transactions consists of the sink's identity and the table's id. The other transaction
-shows that the sink's fences carry a transaction with the table's id. If an older version of rw_sql wrote to the table,
-both transactions are missing.
+The name of the first of these transactions consists of the sink's identity and the table's id. The second of these
+transactions shows that the sink's fences carry a transaction with the table's id. If an older version of rw_sql wrote
+to the table, neither of the two transactions exists.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ _CAST_ERROR = "Cast error: "
 exception varies."""
 
 _REFUSED_COMMIT = re.compile(r"append-only|[Uu]nsupported table features")
-"""The texts in delta-rs's CommitFailedError if the table does not accept the sink's commits at all. Any other text
-reports a conflict with another writer, after which the commit is retried."""
+"""Matches the texts of delta-rs's CommitFailedError for a table that does not accept the sink's commits at all. If the
+error has any other text, the commit conflicted with another writer, and is retried."""
 
 _UNWRITABLE = frozenset(
     {
@@ -124,7 +124,7 @@ class DeltaSink:
             )
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
-        """Checks nothing: the rows come from Delta tables, so another Delta table can store every type."""
+        """Checks nothing. The rows come from Delta tables, so every type can be stored in another Delta table."""
 
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS

@@ -130,8 +130,8 @@ class DeltaConnector(RangedConnector):
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
         """The first version committed at or after ``milliseconds``. If a commit does not contain its time, the time of
-        the next commit is used, because reading the commit again is better than skipping the commit. Raises SqlError
-        OFFSET_OUT_OF_RANGE if the table's log may have lost versions after that time."""
+        the next commit is used. As a result, a commit may be read again, which is better than skipping the commit.
+        Raises SqlError OFFSET_OUT_OF_RANGE if the table's log may have lost versions after that time."""
         path = _path(options)
         newest = deltalake.DeltaTable(path).version()
         # The table's own history omits commits without a time, and then gives wrong versions to other commits.

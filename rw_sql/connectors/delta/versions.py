@@ -16,7 +16,7 @@ the table's ``delta.deletedFileRetentionDuration``, even if the version's files 
 exception.
 
 A batch reads its inputs at the versions that were planned for the batch, and table upkeep keeps the files of these
-versions. The age of these versions therefore does not matter (decision 32).
+versions. Therefore, rw_sql can read these versions regardless of their age (decision 32).
 """
 
 

@@ -38,12 +38,12 @@ _SNAPPY_BEGIN = b"\xff\x06\x00\x00sNaPpY"
 
 
 class CompressedError(ValueError):
-    """A file's content does not have the expected compression. The caller must put the file's name before the
+    """Raised if a file's content does not have the expected compression. The caller must put the file's name before the
     message."""
 
 
 def compression_of(path: str) -> str | None:
-    """The compression according to a file's name; None for no compression."""
+    """Returns the name of the compression that follows from a file's name; None if the file is not compressed."""
     lower = path.lower()
     return next((name for ending, name in ENDINGS.items() if lower.endswith(ending)), None)
 

@@ -1,7 +1,7 @@
 """Reads ranges of files as a Spark Python data source. The driver decides which files a batch reads.
 
-Spark's workers receive this module, and the modules of ``files`` and ``support`` that its reader needs, by value,
-because the package may not be on their path.
+Spark's workers receive this module by value, because the package may not be on their path. They also receive, in the
+same way, the modules of ``files`` and ``support`` that the reader of this module needs.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class FileReader(DataSourceReader):
         return found, io.BytesIO(data)
 
     def _require_stored_bytes(self, found: FoundFile) -> None:
-        """Raises OSError if the store's client returns other bytes than the store holds."""
+        """Raises OSError if the bytes that the store's client returns differ from the bytes that the store holds."""
         compression = self._compression_of(found.path)
         fault = file_store.fault_of_encoding(self._store, found, compression, is_lines=self._encode != "PARQUET")
         if fault is not None:
@@ -250,8 +250,8 @@ def _require_same(path: str, now: str, known: str | None) -> None:
 def dealt(pieces: Sequence[Piece], tasks: int, is_cuttable: Callable[[str], bool]) -> list[list[Piece]]:
     """Groups the pieces, in their order, into at most ``tasks`` parts of similar size.
 
-    A long piece is split if ``is_cuttable`` returns True for the file of the piece. A fixed number of bytes is added to
-    the size of each piece, because opening a file takes time. If the total size is small, there are few parts.
+    A long piece is split if ``is_cuttable`` returns True for the file of the piece. Because opening a file takes time,
+    each piece counts as larger by a fixed number of bytes. If the total size is small, there are few parts.
     """
     weights = [end - start + _BYTES_PER_FILE for _, start, end, _ in pieces]
     count = min(tasks, -(-sum(weights) // BYTES_PER_TASK)) or 1

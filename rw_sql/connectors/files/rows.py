@@ -30,7 +30,7 @@ CHUNK = 8 * 1024 * 1024
 BATCH_ROWS = 50_000
 MOST_LINE_BYTES = 128 * 1024 * 1024
 _PARQUET_ROWS = 1_000
-"""The number of rows that are decoded at once. The size of a file does not limit the memory for its rows, because a
+"""The number of rows that are decoded at once. A small file may have rows that need much memory, because a
 dictionary-encoded column stores a repeated long value only once."""
 
 _BATCH_BYTES = 16 * 1024 * 1024
@@ -38,9 +38,9 @@ _BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN = 10, 13
 _SPARK_VERSION = b"org.apache.spark.version"
 _LEGACY_TIMES, _LEGACY_INT96 = b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"
-"""The keys by which Spark recognizes a file whose times Spark converts from the Julian calendar: the key for the
-version of Spark that wrote the file, the mark for times of all types except INT96, and the mark for times of type
-INT96."""
+"""The keys by which Spark recognizes a file whose times must be converted from the Julian calendar. One key contains
+the version of Spark that wrote the file, another key marks times of all types except INT96, and the third key marks
+times of type INT96."""
 
 _QUOTED = re.compile(rb'"[^"]*+(?:""[^"]*+)*+"')
 """A quoted field of a CSV line."""
@@ -49,7 +49,7 @@ NO_VALUE = "\ue0f5\ue0f6\ue0f7\ue0f5"
 """The text of a CSV field that stands for NULL. This text consists of private-use characters of Unicode, which ordinary
 text does not contain.
 
-An empty field without quotes is NULL too, but a line that consists of one empty field would not count as a line.
+(An empty field without quotes is NULL too, but a line that consists only of an empty field would not count as a line.)
 """
 
 Lines = tuple["NDArray[np.int64]", list[bytes]]
@@ -147,11 +147,11 @@ def compressed_lines(
 
 
 def ranks(places: NDArray[np.int64], before: tuple[int, int] = (-1, 0)) -> tuple[NDArray[np.int64], tuple[int, int]]:
-    """The number of earlier records with the same offset, for each record of a batch.
+    """Returns, for each record of a batch, the number of earlier records with the same offset.
 
-    ``before`` is the last offset and rank of the previous batch; the second returned value is the last offset and rank
-    of this batch. All records with the same offset are in one range, so the ranks do not depend on how a file is
-    divided into ranges.
+    ``before`` contains the last offset and rank of the previous batch. The second returned value contains the last
+    offset and rank of this batch. All records with the same offset are in one range, so the ranks do not depend on how
+    a file is divided into ranges.
     """
     if len(places) == 0:
         return places, before
@@ -174,7 +174,7 @@ def column_order(header: bytes, columns: Sequence[str], delimiter: str) -> list[
     """The index of each column in a header line, matched by exact name, otherwise case-insensitively; None for a
     missing column.
 
-    Returns None if the header has exactly these columns in this order, so that lines need no reordering.
+    If the header has exactly these columns in this order, lines need no reordering, and the result is None.
     """
     names = [_unquoted(field).decode("utf-8", "replace").strip() for field in _header_fields(header, delimiter)]
     folded = {name.lower(): at for at, name in reversed(list(enumerate(names)))}
@@ -204,8 +204,8 @@ def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter
     ``order`` and ``count`` are the results of :func:`column_order` and :func:`width_of`. If a line has another number
     of fields than the header, or if :func:`fields_of` returns None for the line, the line is returned in a malformed
     form, so that decoding the line fails. A carriage return at the end of a line is removed, because decoding would
-    remove the carriage return too. If the header has none of the columns, all lines are returned in a malformed form,
-    because the file has other columns or no header.
+    remove the carriage return too. If the header has none of the columns, the file has other columns or no header. In
+    this case, all lines are returned in a malformed form.
     """
     made = []
     separator = delimiter.encode()

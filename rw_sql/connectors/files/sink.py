@@ -145,7 +145,7 @@ class FileWriter:
                 pyarrow.parquet.write_table(rows, file, coerce_timestamps="us")
 
     def cancel(self) -> None:
-        """Aborts a write in progress. The file of this write does not appear."""
+        """Aborts a write in progress. No file of this write becomes visible."""
         self._is_cancelled = True
 
     def close(self) -> None:

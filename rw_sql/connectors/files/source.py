@@ -286,7 +286,8 @@ class S3Connector(FileConnector):
         return FileStore(protocol="s3", root=options["s3.bucket_name"].strip().strip("/"), arguments=arguments)
 
     def cluster(self, options: Mapping[str, str]) -> str:
-        """The identity consists of the bucket and, if the endpoint is not Amazon's, of the endpoint."""
+        """The identity of the root. It consists of the bucket and, if the endpoint is not Amazon's endpoint, of the
+        endpoint."""
         endpoint = options.get("s3.endpoint_url", "")
         return super().cluster(options) + (f"@{endpoint.rstrip('/')}" if endpoint else "")
 

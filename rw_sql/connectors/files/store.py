@@ -25,7 +25,7 @@ LOCAL = "file"
 _DECODED_BY_AIOHTTP = ("gzip", "deflate", "br", "zstd")
 _DECODED_BY_AZURE = ("gzip", "deflate")
 _READABLE = ("gzip", "zstd")
-"""The encodings that are also compressions of files."""
+"""The content encodings of stored objects that are also compressions of files."""
 _MOST_OF_NAME = 500
 """The maximum length of a file's name in a command."""
 
@@ -38,8 +38,9 @@ class FoundFile:
     the file's size.
 
     ``modified_ms`` is the time when the file was written, in milliseconds since 1970; None if the store does not report
-    the time. ``content_encoding`` is the object's Content-Encoding if the store's client decodes it, and therefore
-    returns other bytes than the store holds; otherwise None.
+    the time. If the store's client decodes the object's Content-Encoding, ``content_encoding`` is this encoding. In
+    this case, the bytes that the client returns differ from the bytes that the store holds. Otherwise,
+    ``content_encoding`` is None.
     """
 
     path: str
@@ -175,8 +176,9 @@ def fault_of_encoding(store: FileStore, found: FoundFile, compression: str | Non
 
 
 def _command_without_encoding(store: FileStore, path: str) -> str:
-    """The command that removes a file's encoding. If the file's name is long, the command contains "…" in its place.
-    Otherwise, the reason of the stall, which already contains the name, would be cut off."""
+    """The command that removes a file's encoding. If the file's name is long, the command contains "…" in place of the
+    name. With the whole name, the reason of the stall would be cut off, because the reason already contains the
+    name."""
     container, _, name = store.full_path(path).partition("/")
     if len(shlex.quote(name)) > _MOST_OF_NAME:
         name = "…"

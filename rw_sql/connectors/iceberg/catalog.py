@@ -30,16 +30,16 @@ _LIMITS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "60000",
 }
-"""The libpq parameters that end a connection to a catalog's database if the server no longer responds, unless the URL
-sets them. Without these parameters, a statement could wait for hours."""
+"""libpq parameters for the connection to a catalog's database. If the server no longer responds, these parameters end
+the connection. Parameters in the URL take precedence. Without these parameters, a statement could wait for hours."""
 
 
 class TableMissingError(Exception):
-    """The catalog has no such table."""
+    """Raised if the catalog has no such table."""
 
 
 class CatalogError(Exception):
-    """The catalog or the table's files cannot be read. The message contains no secret."""
+    """Raised if the catalog or the table's files cannot be read. The message contains no secret."""
 
 
 def check_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> None:
@@ -110,8 +110,8 @@ def place_of(options: Mapping[str, str]) -> str:
 def load_table(spec: ConnectorSpec, options: Mapping[str, str], *, timeout: float | None = None) -> Table:
     """Loads the table as it is now. Raises TableMissingError or CatalogError.
 
-    ``timeout`` limits the wait for each connection to a REST catalog, and for the next bytes of each response, in
-    seconds. If ``timeout`` is None, the time limits of the catalog's class apply.
+    ``timeout`` is the maximum time in seconds for which each connection to a REST catalog, and the next bytes of each
+    response, may take. If ``timeout`` is None, the time limits of the catalog's class apply.
     """
     from pyiceberg import exceptions
 

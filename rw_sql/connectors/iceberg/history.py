@@ -49,8 +49,8 @@ def end_of(table: Table) -> int:
 def snapshots(table: Table, start: int, end: int) -> tuple[TableSnapshot, ...]:
     """The snapshots of the main branch with sequence numbers in ``[start, end)``, oldest first.
 
-    Sequence numbers for which no snapshot is returned belong to other branches. Raises HistoryLostError if any of the
-    snapshots may have expired.
+    If a sequence number in this range has no snapshot in the result, its snapshot belongs to another branch. Raises
+    HistoryLostError if any of the snapshots may have expired.
     """
     found: list[TableSnapshot] = []
     first: Snapshot | None = None
@@ -70,8 +70,8 @@ def snapshots(table: Table, start: int, end: int) -> tuple[TableSnapshot, ...]:
 
 
 def rolled_back(table: Table, position: int) -> int | None:
-    """The sequence number of the last snapshot that was read, if a rollback of the table has removed this snapshot from
-    the main branch; otherwise None.
+    """Returns the sequence number of the last snapshot that was read, if this snapshot is not in the main branch any
+    more because of a rollback of the table. Otherwise, returns None.
 
     Snapshots of other branches and tags do not count, because the source has never read them.
     """

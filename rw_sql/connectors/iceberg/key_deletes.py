@@ -1,8 +1,8 @@
 """Deletes the rows with given keys from an Iceberg table. Each data file that contains such rows is replaced by new
 data files without these rows (copy on write).
 
-pyiceberg's ``Transaction.delete`` evaluates a condition for each row. The condition for keys of several columns has a
-part for each key, so the time would grow with the number of rows multiplied by the number of keys.
+pyiceberg's ``Transaction.delete`` evaluates a condition for each row. For keys of several columns, this condition has a
+part for each key, so the time would be proportional to the number of rows multiplied by the number of keys.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def delete_keys(transaction: Transaction, table: Table, keys: pa.Table, summary:
 def _without_keys(
     transaction: Transaction, table: Table, task: FileScanTask, keys: pa.Table, *, commit: uuid.UUID, numbers: Any
 ) -> list[DataFile]:
-    """Finds the rows of a file that have none of the keys, and writes these rows to new files."""
+    """Writes those rows of a file whose keys are not among the given keys to new files."""
     from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
     rows = _read(transaction, table, task)

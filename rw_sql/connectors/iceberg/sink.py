@@ -59,7 +59,7 @@ class IcebergSink:
         return load_sink_spec("iceberg")
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Checks that the options are consistent and pyiceberg is installed. Contacts no catalog."""
+        """Checks that the options are consistent and that pyiceberg is installed. Contacts no catalog."""
         require_package("iceberg", "pyiceberg")
         check_option_values(self.spec, options)
         catalog.check_catalog(self.spec, options)
@@ -252,15 +252,17 @@ class IcebergWriter:
     def _forbid_retries(self) -> None:
         """Makes a commit fail if another writer has committed in between.
 
-        By default, pyiceberg rebases the commit onto the newest snapshot. A commit of an earlier run would then pass
-        the fence. The method changes the table's property for retries in this process only, not in the stored table.
+        By default, pyiceberg rebases the commit onto the newest snapshot. With this default, the fence would not stop a
+        commit of an earlier run. The method changes the table's property for retries in this process only, not in the
+        stored table.
         """
         properties = {**self._table.metadata.properties, _RETRIES: "0"}
         self._table.metadata = self._table.metadata.model_copy(update={"properties": properties})
 
     def _omit_bounds(self) -> None:
-        """Makes a commit write its files without the bounds (the minimum and the maximum) of the columns whose values
-        Python cannot represent, because pyiceberg could not read these bounds from a file.
+        """Makes a commit write its files without some bounds (the minimum and the maximum of a column). The bounds are
+        left out for columns with values that Python cannot represent, because pyiceberg could not read such bounds from
+        a file.
 
         If a file that will be rewritten has such values, the bounds of all columns of texts, dates or times are left
         out. The method changes the table's properties only in this process, as :meth:`_forbid_retries` does.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SKIP_CHANGES = "iceberg.skip_change_snapshots"
 SMALL_ROWS = 100_000
 SMALL_BYTES = 16 * 1024 * 1024
-"""The maximum number of rows, and the maximum number of bytes of files, of a read that runs in this process. Larger
+"""The maximum number of rows and the maximum size of the files, in bytes, of a read that runs in this process. Larger
 reads run in Spark's processes."""
 
 MOST_SNAPSHOTS = 100
@@ -51,7 +51,7 @@ class IcebergConnector(RangedConnector):
         return load_spec("iceberg")
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Checks that the options are consistent and pyiceberg is installed. Contacts no catalog."""
+        """Checks that the options are consistent and that pyiceberg is installed. Contacts no catalog."""
         require_package("iceberg", "pyiceberg")
         check_option_values(self.spec, options)
         catalog.check_catalog(self.spec, options)

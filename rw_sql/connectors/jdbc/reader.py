@@ -36,8 +36,8 @@ _READ_BYTES = 1 << 20
 _PASSWORD_FILE = "password_file"
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""Arrow drops these bytes at the beginning of its input, even if they are the first character of a value. The input
-therefore always begins with an extra byte order mark."""
+"""The byte order mark of UTF-8. Arrow drops these bytes at the beginning of its input, even if they are the first
+character of a value. Therefore, the input always begins with an extra byte order mark, which Arrow drops instead."""
 
 _SESSION = (
     "SET TIME ZONE 'UTC'",
@@ -58,7 +58,7 @@ _WITH_TRANSACTION_TIMEOUT = 170_000
 def lift_limits(connection: Any) -> None:
     """Disables the server's and the role's time limits for the connection, as ``pg_dump`` does.
 
-    A table is read in one transaction, which is idle while Spark processes the rows. Must not be called within a
+    A table is read in one transaction, which is idle while Spark processes the rows. The caller must not be inside a
     transaction.
     """
     is_newer = connection.info.server_version >= _WITH_TRANSACTION_TIMEOUT
@@ -271,9 +271,9 @@ _TIME = r"[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]{1,6})?"
 _OFFSET = r"(?:Z|[+-][0-9]{2}(?::[0-9]{2}){0,2})"
 _NO_OFFSET = r"(?:Z|[+-]00(?::00){0,2})"
 _MIDNIGHT = rf"[T ]00:00:00(?:[.]0++)?{_NO_OFFSET}?"
-"""Patterns of the strings that PostgreSQL writes for these types. A column of strings, which only VALIDATE = false
-allows for such a type, may contain other strings that Spark's casts accept: digits of other scripts, ``yes``, ``2024``,
-or a time of day after a date."""
+"""The patterns of the strings that PostgreSQL writes for values of these types. A column of strings, which only
+VALIDATE = false allows for such a type, may contain other strings that Spark's casts accept: digits of other scripts,
+``yes``, ``2024``, or a time of day after a date."""
 
 _DECIMAL = re.compile(r"\bdecimal\((\d+),(\d+)\)")
 _ODD_TIMES = '"([0-9]{5,}-[0-9]{2}-[0-9]{2}|[^"]* BC"|-?infinity")'

@@ -34,7 +34,7 @@ class RowConflict(Refusal):
 
 _CONFLICTS = ("23503", "23505", "23P01")
 """The SQLSTATE codes for violations of a FOREIGN KEY, UNIQUE or EXCLUDE constraint, in this order. Of these violations,
-only a violation of a FOREIGN KEY can end because rows are added to a table."""
+only the violation of a FOREIGN KEY can disappear because rows are added to a table."""
 
 UNIQUE_VIOLATION = "23505"
 """The SQLSTATE code for a value that another row has in a unique index."""
@@ -51,7 +51,8 @@ _TABLE_CODES = ("25006", "428C9")
 """The SQLSTATE codes for a read-only transaction and for a generated column."""
 
 _RAISE = "exec_stmt_raise"
-"""The server's function that reports the error of a RAISE statement, in which a trigger may choose any SQLSTATE."""
+"""The name of the server's function that reports errors of RAISE statements. A trigger may choose any SQLSTATE in a
+RAISE statement."""
 
 _COLUMN = re.compile(r"^COPY [^\n]*?, line \d+, column ([^\n]+)", re.MULTILINE)
 _CONSTRAINED = """

@@ -256,10 +256,10 @@ def _wait_for_rewrites(connection: Connection[Any], table: str) -> None:
     """Waits for transactions that have truncated or rewritten a table, its partitions or, for a view, the tables of its
     query. ``table`` is the quoted name.
 
-    After the commit of such a transaction, a snapshot that was taken before the commit would see no rows, because the
-    snapshot's rows are gone. The function makes the server plan a query, because planning a query takes the same locks
-    as running the query. In contrast to LOCK TABLE, planning a query also works for materialized views, and for tables
-    of which a view's owner may read only some columns.
+    A snapshot that was taken before the commit of such a transaction would see no rows after the commit, because the
+    rows of the snapshot are gone. The function makes the server plan a query, because planning a query takes the same
+    locks as running the query. In contrast to LOCK TABLE, planning a query also works for materialized views, and for
+    tables of which a view's owner may read only some columns.
     """
     _one(connection, _KIND, table)  # If the table does not exist, this query gives the clearest error.
     connection.execute(f"EXPLAIN SELECT FROM {table}".encode())

@@ -37,18 +37,20 @@ WITH RECURSIVE root (id) AS (
 """
 """The table, its descendants, and the tables that the transaction has locked, except system tables.
 
-A query of the catalog returns the state in the snapshot; ``pg_relation_filenode`` and ``pg_identify_object`` return the
-current state. ``edge`` contains the inheritance in the snapshot; PostgreSQL does not read a partition whose DETACH …
-CONCURRENTLY is pending in the snapshot (since PostgreSQL 14, a column of ``pg_inherits`` shows this state). Temporary
-tables that inherit from the table are skipped, because a query does not read the temporary tables of other sessions.
-``lost`` contains children that the query does not read, although the query reads their parent. Such a child was
-detached, or the query excludes the child (ONLY, or a condition on the partition key)."""
+A query of the system catalog returns the state in the transaction's snapshot, whereas ``pg_relation_filenode`` and
+``pg_identify_object`` return the current state. ``edge`` contains the inheritance in the snapshot; PostgreSQL does not
+read a partition whose DETACH … CONCURRENTLY is pending in the snapshot (since PostgreSQL 14, a column of
+``pg_inherits`` shows this state). Temporary tables that inherit from the table are skipped, because a query does not
+read the temporary tables of other sessions. ``lost`` contains children that the query does not read, although the query
+reads their parent. Such a child was detached, or the query excludes the child (ONLY, or a condition on the partition
+key)."""
 
 _UNCLEAR = f"""
 {_TABLES}
 SELECT id FROM locked WHERE id NOT IN (SELECT id FROM tree) UNION SELECT id FROM lost
 """
-"""The ids of the tables whose current parents decide whether :data:`_CHANGED` contains them."""
+"""Selects the ids of the tables for which :data:`_CHANGED` must check the current parents in order to decide whether
+the table has changed."""
 
 _PARENTS = """
 SELECT i.inhrelid::bigint, i.inhparent::bigint,
@@ -79,9 +81,9 @@ UNION ALL
 SELECT name, 'truncated or rewritten' FROM locked WHERE is_moved
 LIMIT 1
 """
-"""Finds a table that a query reads although the table, or the file of the table, differs from the table or file in the
-transaction's snapshot. Returns the name of the table, and a word for the change. ``now`` contains the current parents
-of the unclear tables.
+"""Finds a table that a query reads and that has changed: the table, or the file of the table, differs from the table or
+file in the transaction's snapshot. Returns the name of the table, and a word for the change. ``now`` contains the
+current parents of the unclear tables.
 
 A child that was created after the snapshot is not a change, because the snapshot sees none of the child's rows. The
 exception is a child whose rows COPY … FREEZE wrote in the transaction that created the child, because every snapshot
@@ -93,8 +95,8 @@ def require_same_tables(connection: Any, table: str, server: Mapping[str, Any]) 
 
     ``table`` is the quoted name of the table that is read. ``server`` contains the parameters for a further connection.
 
-    TRUNCATE and statements that rewrite a table take effect for earlier snapshots too: the snapshot's rows are gone or
-    have moved to other pages. The tables are not locked for longer than one part needs. If the tables were locked for
+    TRUNCATE, and statements that rewrite a table, also affect earlier snapshots: the rows of such a snapshot are gone,
+    or have moved to other pages. The tables are locked only as long as one part needs. If the tables were locked for
     the whole refresh, such a statement would wait for the refresh, and the other parts of the refresh would wait for
     the statement. PostgreSQL does not recognize such a deadlock.
 

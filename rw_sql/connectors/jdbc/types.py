@@ -91,7 +91,7 @@ _INTO = {
 def fits_into(kind: Any, column: PostgresColumn) -> bool:
     """True if a column accepts values of type ``kind`` (in Spark's JSON form).
 
-    Single values may still exceed a limit of the column.
+    However, the column may still refuse single values that exceed a limit of the column.
     """
     if isinstance(kind, str):
         return _word_fits(kind, column.family)

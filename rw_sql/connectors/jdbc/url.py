@@ -24,7 +24,8 @@ _PARAMETERS = {
     "connectTimeout": "connect_timeout",
     "ApplicationName": "application_name",
 }
-"""The accepted parameters after ``?`` in the URL: the JDBC driver's names, mapped to libpq's."""
+"""The parameters that are accepted after ``?`` in the URL. The names that the JDBC driver uses are mapped to the names
+that libpq uses."""
 
 _ALIVE = {"keepalives": "1", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
 """With these settings, the failure of a server's machine is detected after a minute. By default, the failure is
@@ -97,8 +98,8 @@ def query_seconds(options: Mapping[str, str]) -> int:
 def limits(options: Mapping[str, str]) -> dict[str, str]:
     """The libpq parameters that end a connection whose server no longer responds.
 
-    While a server waits for a lock, it does not read the data that the client sends. If ``jdbc.query.timeout`` is
-    longer, the limit is therefore raised to this time.
+    While a server waits for a lock, it does not read the data that the client sends. Therefore, if
+    ``jdbc.query.timeout`` is longer than the limit, the limit is raised to this timeout.
     """
     import psycopg
 

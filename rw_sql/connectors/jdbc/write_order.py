@@ -1,4 +1,5 @@
-"""Sorts the rows of an upsert so that a row that takes a unique value comes after the row that gives this value up.
+"""Sorts the rows of an upsert. In the result, a row that gets a unique value comes after the row that gives up this
+value.
 
 The rows of a batch have no order, but PostgreSQL checks a UNIQUE constraint after each row.
 """
@@ -75,8 +76,7 @@ def unique_columns(
 
 
 def are_rows_independent(connection: Connection[Any], target: sql.Identifier, keys: Mapping[str, Any]) -> bool:
-    """True if rows with other keys have no influence on whether the table accepts or refuses an upserted or deleted
-    row.
+    """True if the table accepts or refuses an upserted or deleted row independently of rows with other keys.
 
     False if the table has a UNIQUE or EXCLUDE constraint in addition to the key, if the table has a FOREIGN KEY that
     refers to the table itself, if the table may consider different keys equal, or if the table is not an ordinary
@@ -102,8 +102,8 @@ def holders_first(
     keys: Sequence[str],
     unique: Iterable[Sequence[str]],
 ) -> list[int]:
-    """Returns the numbers of the rows of ``batch``, in an order in which each row follows the rows that give up the
-    unique values that the row takes.
+    """Returns the numbers of the rows of ``batch``, in an order in which the rows that give up unique values come
+    before the row that gets these values.
 
     ``batch`` is a table that was filled by one COPY. The rows of ``batch`` are numbered from 0. ``unique`` contains the
     sets of columns with unique values. Rows that wait for each other, such as two rows that swap their values, come

@@ -55,8 +55,8 @@ _CHANGED, _GONE = "rw_sql_batch", "rw_sql_deletes"
 """The temporary tables of an upsert: the rows of a batch to insert or update, and the keys to delete."""
 
 _MOST_CONFLICTS = 1000
-"""If the caller does not need all refused rows, the rows are tried in another order after more than this number of
-conflicts with other rows."""
+"""If more than this number of rows conflict with other rows, and the caller does not need all refused rows, the rows
+are written in another order."""
 
 _MOST_SECONDS = 86400
 _CANCEL_SECONDS = 2.0
@@ -145,8 +145,8 @@ class JdbcWriter:
                 raise SinkError("stopped")
 
     def _write_in_parts(self, rows: pa.Table, error: psycopg.Error) -> None:
-        """If a row caused the error ``error`` of a batch, writes the batch again in parts. Raises the subclass of
-        SinkError that matches the error if something else caused the error, or if the table still refuses a row."""
+        """If a row of a batch caused the error ``error``, writes the batch again in parts. If the error has another
+        cause, or if the table still refuses a row, raises the subclass of SinkError that matches the error."""
         if self._is_cancelled:
             raise SinkError("stopped") from error
         fault, text = fault_of(error), without_password(error, self._options)
@@ -205,12 +205,12 @@ class JdbcWriter:
         """Writes the rows that the table accepts, and returns the refusals of the other rows. The column _INDEX has the
         index of each row.
 
-        The table may refuse a row because of another row that the batch changes too. For example, the other row has a
-        value that must be unique, and the batch changes this value. Such rows are tried again after the other rows,
-        until the table refuses all of them. If a row conflicts with a unique index (``is_unique``, or found in a
-        round), the rows are sorted first. If the caller does not need all refused rows, the search ends at the first
-        row that the table refuses for another reason, and a round ends after _MOST_CONFLICTS conflicts. If such a round
-        has written no row, the rows are sorted, and then reversed, before the search ends.
+        The table may refuse a row because of another row that the batch also changes. For example, the other row has a
+        value that must be unique, and the batch changes this value. Such refused rows are tried again after the other
+        rows, until the table refuses all rows that are left. If a row conflicts with a unique index (``is_unique``, or
+        found in a round), the rows are sorted first. If the caller does not need all refused rows, the search ends at
+        the first row that the table refuses for another reason, and a round ends after _MOST_CONFLICTS conflicts. If
+        such a round has written no row, the rows are sorted, and then reversed, before the search ends.
         """
         final: list[Refusal] = []
         found: list[Refusal] = []
@@ -252,8 +252,8 @@ class JdbcWriter:
                 is_reversed, rows = True, _reversed(rows)
 
     def _holders_first(self, rows: pa.Table) -> pa.Table:
-        """Returns the rows in an order in which, if possible, a row that takes a unique value comes after the row that
-        gives up this value. Deletes come first."""
+        """Returns the rows in another order. If possible, a row that gets a unique value comes after the row that gives
+        up this value. Deletes come first."""
         import psycopg
 
         keys, columns = list(self._shape.keys), list(self._shape.columns)

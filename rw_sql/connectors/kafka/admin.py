@@ -119,7 +119,7 @@ def _codes() -> _Codes:
 
 
 class BrokerAdmin:
-    """An administrative client. It is a context manager. All calls together end within ``timeout`` seconds."""
+    """An administrative client, which is also a context manager. All calls together end within ``timeout`` seconds."""
 
     def __init__(self, properties: Mapping[str, str], *, timeout: float, is_read_committed: bool = True) -> None:
         from confluent_kafka import KafkaException
@@ -246,7 +246,7 @@ class BrokerAdmin:
     def offsets(self, partitions: Iterable[tuple[str, int]], *whens: int) -> tuple[dict[tuple[str, int], int], ...]:
         """The offset of each partition at each of ``whens`` (:data:`EARLIEST`, :data:`LATEST`, or ms since 1970).
 
-        The result for a time after the last record is -1. All requests run concurrently. If a change of leader causes
+        For a time after the last record, the offset is -1. All requests run concurrently. If a change of leader causes
         an error, the request is repeated until the deadline. Raises BrokerError.
         """
         return tuple(

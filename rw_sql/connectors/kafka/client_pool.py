@@ -46,9 +46,9 @@ class _Kept(Generic[C]):
 
 
 class ClientPool(Generic[C]):
-    """A pool of clients; a caller gets a client with the requested properties.
+    """A pool from which a caller gets a client with the requested properties.
 
-    One thread at a time uses a client. Idle clients are closed after a while.
+    Only one thread at a time uses a client. Idle clients are closed after a while.
     """
 
     def __init__(self, make: Callable[[Mapping[str, str]], C], end: Callable[[C], object]) -> None:

@@ -1,8 +1,8 @@
 """Reads the ends of many partitions in one call of librdkafka.
 
 The administrative client creates a Python future for each partition and waits for each future, which takes four times
-the CPU time of this module's call. But only the administrative client reports why a partition has no end and which
-brokers do not respond.
+the CPU time of this module's call. However, only the administrative client reports the reason why the end of a
+partition is unknown, and the brokers that do not respond.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Part = tuple[str, int]
 
 _END = -1
-"""The value that requests the end of a partition when it is given as the time in a ListOffsets request."""
+"""If a ListOffsets request contains this value as the time, the broker returns the end of the partition."""
 
 _SECONDS = 1.0
 """The maximum wait for a response in seconds. If a broker takes longer, the administrative client repeats the

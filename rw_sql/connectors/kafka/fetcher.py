@@ -3,8 +3,8 @@
 One consumer reads all partitions and stays open between batches. The consumer either follows all partitions of a
 source, or reads the ranges of one batch after another.
 
-Spark's reader uses one consumer, one task and three broker requests per partition and batch. With one or two records
-per partition, this overhead takes nearly all of the batch's time.
+Spark's reader uses one consumer, one task and three broker requests per partition and batch. If a batch has one or two
+records per partition, this overhead takes nearly all of the batch's time.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ _AT_ONCE = 5_000
 _WAIT = 0.05
 
 _FETCH_WAIT_MS = 50
-"""The time in milliseconds after which the broker responds to a fetch request although it has no records. This time is
-the interval between two requests of a consumer that has read all its partitions to their ends. If the last offset of a
-range has a transaction marker instead of a record, the consumer notices the end of the range with a delay of up to this
-time."""
+"""The time in milliseconds after which the broker responds to a fetch request although it has no records. A consumer
+that has read all its partitions to their ends sends requests at this interval. If the last offset of a range has a
+transaction marker instead of a record, the consumer notices the end of the range with a delay of up to this time."""
 
 
 _Part = tuple[str, int]
@@ -72,8 +71,8 @@ class _Received:
     """Maps each partition that has advanced beyond its start to the offset up to which all records are delivered."""
 
     def add(self, message: Message) -> None:
-        """Adds a record or the end of a partition. Raises _GivenUpError if the message is an error that does not
-        concern only the consumer group."""
+        """Adds a record or the end of a partition. If the message is an error, raises _GivenUpError, unless the error
+        concerns only the consumer group."""
         import confluent_kafka as ck
 
         part, fault, at = _part_of(message), message.error(), int(message.offset() or 0)

@@ -25,7 +25,7 @@ def is_refused_group(fault: KafkaError | None) -> bool:
     """True if the error means that a broker does not permit the consumer to use its consumer group.
 
     The client looks up the coordinator of its group even if it commits nothing and reads only assigned partitions. The
-    error does not concern the partitions, whose records still arrive.
+    error does not affect the reading of the partitions, so their records still arrive.
     """
     import confluent_kafka as ck
 

@@ -38,8 +38,8 @@ _SILENT_SECONDS = 60.0
 def cut(
     ranges: Mapping[str, tuple[int, int]], odd: Mapping[str, int]
 ) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]:
-    """Divides each range at its first record with a timestamp that Spark's reader cannot represent, and returns the
-    parts before and after these records. ``odd`` are the offsets of these records."""
+    """Divides each range at the first record whose timestamp Spark's reader cannot represent. Returns the parts before
+    these records, and the parts that begin with these records. ``odd`` are the offsets of these records."""
     before: dict[str, tuple[int, int]] = {}
     after: dict[str, tuple[int, int]] = {}
     for split, (start, end) in ranges.items():

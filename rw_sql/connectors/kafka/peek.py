@@ -2,9 +2,9 @@
 
 Metadata shows whether a topic is compacted, but not whether it contains transactions. Each transaction ends with a
 marker, which occupies an offset without a record. This module therefore reads the records at the last offsets of the
-partitions; an offset without a record reveals a transaction. A transaction that is open, or whose markers the brokers
-have not written yet, is detected because the last stable offset is less than the end. Transactions before these offsets
-are not detected.
+partitions; an offset without a record reveals a transaction. An open transaction, and a transaction whose markers the
+brokers have not written yet, are detected because the last stable offset is less than the end. Transactions before
+these offsets are not detected.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeo
 
 
 def _known_holes(properties: Mapping[str, str], lives: Lives, tails: Tails, ends: Tails) -> frozenset[str]:
-    """Does the same as :func:`_topics_with_holes`, and caches the result by the identity and the offsets of the
-    topics."""
+    """Does the same as :func:`_topics_with_holes`, but caches the result. The key of the cache consists of the
+    identities and the offsets of the topics."""
     key = (frozenset(lives.items()), frozenset(tails.items()), frozenset(ends.items()))
     holes = _TOLD.get(key)
     if holes is None:

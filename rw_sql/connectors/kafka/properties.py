@@ -57,8 +57,9 @@ def reader_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[s
     """The properties of librdkafka's consumers. These are the result of :func:`admin_properties` and the consumer group
     of the source's readers.
 
-    These consumers read only partitions that are assigned to them, and commit nothing. But the client looks up the
-    coordinator of its group, and brokers with access control require a permission for this request.
+    These consumers read only partitions that are assigned to them, and commit nothing. A consumer group is still
+    needed, because the client looks up the coordinator of its group, and brokers with access control require a
+    permission for this request.
     """
     group = spec.value(options, "group.id") or f"{spec.value(options, 'group.id.prefix')}-rw_sql"
     return {**admin_properties(spec, options), "group.id": group}

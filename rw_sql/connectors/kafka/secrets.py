@@ -29,8 +29,8 @@ _PROVIDER = "rw_sql"
 
 
 def renamed_secrets(spec: ConnectorSpec, options: Mapping[str, str]) -> frozenset[str]:
-    """Returns the names that a source's secret options have in Spark's reader. The result includes only options whose
-    values are passed to the client unchanged."""
+    """Returns the names under which a source's secret options are passed to Spark's reader. The result includes only
+    options whose values are passed to the client unchanged."""
     named = (spec.option(key) for key, value in options.items() if isinstance(value, SecretText))
     return frozenset(option.spark for option in named if option is not None and option.spark is not None)
 

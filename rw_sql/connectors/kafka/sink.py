@@ -159,7 +159,8 @@ def _most_bytes(spec: ConnectorSpec, options: Mapping[str, str]) -> int | None:
 
 
 def _is_compacted(spec: ConnectorSpec, options: Mapping[str, str]) -> bool:
-    """True if the topic keeps the last record of each key; brokers then refuse records without a key."""
+    """True if the topic is compacted, which means that it keeps the last record of each key. Brokers refuse records
+    without a key for such a topic."""
     return "compact" in (_topic_setting(spec, options, "cleanup.policy") or "")
 
 
@@ -348,7 +349,8 @@ class KafkaWriter:
         return list(numbered_records(rows, self._shape, now_ms=now_ms, without_old=without_old))
 
     def _send_each(self, made: list[tuple[int, _Record]]) -> None:
-        """Sends records in such a way that brokers refuse a record only because of the record itself."""
+        """Sends records. If brokers may have refused some records only because of other records, sends all records
+        again, each in a separate request. Brokers then refuse a record only because of the record itself."""
         self._send(made)
         if self._were_refused_together(made):
             # Sends all records again. If only the refused records were sent, the records of a key would not stay in
@@ -361,8 +363,8 @@ class KafkaWriter:
             self._producer = self._opened()
 
     def _were_refused_together(self, made: list[tuple[int, _Record]]) -> bool:
-        """True if some records may have been refused only because they were sent together with a record that is too
-        large or invalid. In this case, brokers refuse all records that were sent together."""
+        """True if the brokers may have refused some records only because these records were sent together with a record
+        that is too large or invalid. In this case, brokers refuse all records that were sent together."""
         if not (self._refused or self._unsent) or str(self._properties.get(_TOGETHER_MOST)) == "1":
             return False
         limit = self._most_bytes

@@ -127,8 +127,8 @@ class KafkaConnector(PlainConnector):
     def diverged(
         self, options: Mapping[str, str], states: Mapping[str, SplitState], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, int]:
-        """The leader of each partition reports the offset at which the records of the position's leader epoch end. The
-        method compares this offset with the position."""
+        """For each partition, the method requests from the leader the offset at which the records of the position's
+        leader epoch end, and compares this offset with the position."""
         from rw_sql.connectors.kafka.admin import BrokerError
         from rw_sql.connectors.kafka.truncation import diverged
 
@@ -371,9 +371,9 @@ class KafkaConnector(PlainConnector):
         )
 
     def unstreamable(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-        """For each partition, the first record with a timestamp that Spark cannot represent, unless this record comes
-        after the range. The result is empty if the brokers do not respond, because Spark's reader then reports the
-        reason."""
+        """Returns, for each partition, the offset of the first record whose timestamp Spark cannot represent. A
+        partition is left out if this record comes after the range. The result is empty if the brokers do not respond,
+        because Spark's reader then reports the reason."""
         parts = {kafka_reader.split_parts(split): split for split in ranges}
         try:
             (found,) = self._pooled(

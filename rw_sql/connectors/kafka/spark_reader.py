@@ -132,10 +132,10 @@ def fetching(partitions: int, *, timeout_ms: int) -> dict[str, str]:
 
     A broker cuts a response at the size limit, even inside a record batch, and sends that record batch again in the
     next response. With record batches of 350 kB and responses of 1 MB, a sixth of all bytes is sent twice. Spark also
-    requests a partition's first and last offset after each poll, which returns 500 records by default. Unless a poll
-    returns several thousand records, these requests take longer than reading the records. On the other hand, each
-    consumer keeps the records of its last poll in memory until the next poll. The limits therefore depend on the number
-    of partitions: all consumers of a query together keep at most 64 MiB of fetched bytes (but at least 1 MiB per
+    requests a partition's first and last offset after each poll, which returns 500 records by default. If a poll
+    returns fewer than several thousand records, these requests take longer than reading the records. On the other hand,
+    each consumer keeps the records of its last poll in memory until the next poll. Therefore, the limits depend on the
+    number of partitions: all consumers of a query together keep at most 64 MiB of fetched bytes (but at least 1 MiB per
     partition) and 40,000 unpacked records.
 
     If the whole response does not arrive within the time limit, Kafka's client requests the same bytes again, so

@@ -2,9 +2,9 @@
 
 Each leader of a partition has an epoch, which is stored with the records that the leader writes. If a leader was
 elected although it lacked records (an unclean election), or if a leader's disk lost records, the leader continues the
-log with other records at the same offsets. A broker reports the offset at which the records of an earlier epoch now
-end. If a reader has reached a higher position in that epoch, the log no longer contains the last records that the
-reader has read.
+log with other records at the same offsets. For an earlier epoch, a broker reports the offset at which the records of
+this epoch end at present. If a reader has reached a higher position in that epoch, the log does not contain the last
+records that the reader has read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 Part = tuple[str, int]
 
 _TRUNCATED = re.compile(r"truncation detected .*broker end offset is (\d+)")
-"""The text of librdkafka's error for a truncated log. Only this text contains the offset at which the epoch ends."""
+"""Matches the text of librdkafka's error for a truncated log. The error contains the offset at which the leader epoch
+ends only in this text."""
 
 _POLL_SECONDS = 0.05
 _RETRY_SECONDS = 0.02

@@ -84,8 +84,8 @@ def require_whole(address: Address, name: str, stream: Stream, shard: Shard, off
     """Checks that no record at or after ``offset`` was removed. Raises RangeLostError.
 
     Without this check, Kinesis would silently begin at the oldest remaining record. Kinesis removes the oldest records
-    first, so if a record before the offset still exists, no record after the offset was removed. If the shard is
-    younger than the retention, or if all records at or after the offset are younger, the check makes no request.
+    first. Therefore, if a record before the offset still exists, no record after the offset was removed. If the shard,
+    or all records at or after the offset, are younger than the retention, the check makes no request.
     """
     is_new = is_surely_whole(stream, shard) if offset > shard.start else is_young(stream, shard)
     if is_new or TAILS.is_whole(address, stream, shard.id, offset):

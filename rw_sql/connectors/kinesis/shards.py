@@ -41,8 +41,9 @@ AT_ONCE = 10_000
 
 _PROBE_BYTES = 16 * 1024
 _MOST_PROBED = 100
-"""The approximate size in bytes and the maximum number of the records in a request that only finds out whether a shard
-has records. After a response of 10 MiB, the shard refuses all requests of all its consumers for five seconds."""
+"""The limits of a request that only determines whether a shard has records: the approximate size of the returned
+records in bytes, and the maximum number of these records. After a response of 10 MiB, the shard refuses all requests of
+all its consumers for five seconds."""
 
 _PAGE_BYTES, _PAGE_RECORDS = 512 * 1024, 1_000
 """The approximate size in bytes and the maximum number of the records in a request that probably returns all wanted
@@ -83,8 +84,8 @@ class _Tails:
             self._known[key] = max(last, self._known.get(key, 0))
 
     def note_end(self, address: Address, stream: Stream, shard: str, end: int, at: float) -> None:
-        """Remembers that at the time ``at``, in seconds since 1970, the shard had no record with the number ``end`` or
-        a greater number."""
+        """Stores the fact that at the time ``at`` (in seconds since 1970), the shard had no record with the sequence
+        number ``end`` or a greater number."""
         key = (address, stream.arn, stream.created, shard)
         with self._lock:
             if len(self._ends) >= _KEPT:
@@ -103,7 +104,7 @@ class _Tails:
         return any(offset >= end and 0.0 <= now - at < LEAST_RETENTION_SECONDS for end, at in seen)
 
     def forget(self) -> None:
-        """Forgets everything, as a new process would."""
+        """Removes all stored facts, so that this process is in the same state as a new process."""
         with self._lock:
             self._known.clear()
             self._ends.clear()
@@ -129,8 +130,8 @@ def found_in(shards: Sequence[Shard], find: Callable[[Shard], T]) -> dict[str, T
 def is_young(stream: Stream, shard: Shard, retention_ms: float | None = None) -> bool:
     """True if the shard is younger than the stream's retention, so that it still has all its records.
 
-    A shard is also young while the stream lists one of its parents: a parent is listed until its last record is older
-    than the retention. ``retention_ms``, if given, replaces the stream's retention.
+    A shard is also young while the stream lists one of the shard's parents, because a parent is listed until its last
+    record is older than the retention. ``retention_ms``, if given, replaces the stream's retention.
     """
     age = time.time() * 1000 - stream.created_ms
     retention = stream.retention_ms if retention_ms is None else retention_ms
@@ -138,8 +139,8 @@ def is_young(stream: Stream, shard: Shard, retention_ms: float | None = None) ->
 
 
 def is_surely_whole(stream: Stream, shard: Shard) -> bool:
-    """True if no record of the shard can have been removed, even if the stream's retention was shorter before. (Records
-    that were removed do not return when the retention is raised.)"""
+    """True if no record of the shard can have been removed, even if the stream's retention was shorter before. (If the
+    retention is raised, records that were removed before do not exist again.)"""
     return is_young(stream, shard, min(stream.retention_ms, LEAST_RETENTION_SECONDS * 1000))
 
 
@@ -222,8 +223,8 @@ def _last_record(address: Address, name: str, stream: Stream, shard: Shard, dead
 def _last_within(
     address: Address, name: str, shard: Shard, now: float, ages: tuple[float, float], deadline: float
 ) -> int | None:
-    """The number of the newest record, if the record's age in seconds is between the two ``ages``. The caller has made
-    sure that no record is younger than the first of these two ages.
+    """The number of the newest record, if the record's age in seconds is between the two ``ages``. The caller must have
+    checked that no record is younger than the first of these two ages.
 
     A shard returns 2 MB per second, so all records of an hour could not be read within the time limit. The age of the
     newest record is therefore found by bisection, with requests for a few records each.

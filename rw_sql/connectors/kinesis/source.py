@@ -63,7 +63,7 @@ class KinesisConnector(RangedConnector):
         return load_spec("kinesis")
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Checks that the options are consistent and the client is installed. Makes no request."""
+        """Checks that the options are consistent and that the client is installed. Makes no request."""
         require_package("kinesis", "boto3")
         check_option_values(self.spec, options)
         if _STREAM.fullmatch(options["stream"]) is None:

@@ -198,7 +198,7 @@ class Session:
 
     @property
     def _qos(self) -> int:
-        """The quality of service that the source needs; 0 if the options are those of a connection without a source."""
+        """The quality of service that the source needs; 0 if the options belong to a connection and not to a source."""
         if self.options.get("topic", "unset") == "unset":
             return 0
         return 0 if self.options.get("qos", "at_least_once").strip().lower() == "at_most_once" else 1
@@ -317,8 +317,8 @@ def topics_of(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _filter_of(topic: str) -> str:
-    """The topic filter of a subscription. The filter of a shared subscription ``$share/group/filter`` is the last
-    part."""
+    """Returns the topic filter of a subscription. For a shared subscription ``$share/group/filter``, the topic filter
+    is the last part."""
     return topic.split("/", 2)[2] if topic.startswith("$share/") and topic.count("/") > 1 else topic
 
 

@@ -40,7 +40,7 @@ class MqttConnector(RangedConnector):
         return load_spec("mqtt")
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Checks that the options are consistent and the client is installed. Contacts no broker."""
+        """Checks that the options are consistent and that the client is installed. Contacts no broker."""
         require_package("mqtt", "paho")
         if options.get("qos", "").strip().lower() == "exactly_once":
             raise OptionError(
@@ -109,8 +109,8 @@ class MqttConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The messages that this process has received. Raises OSError if this process has not received all messages of
-        the ranges."""
+        """Returns the messages of these ranges, which this process has received. Raises OSError if this process has not
+        received all of these messages."""
         from rw_sql.connectors.mqtt.session import SESSIONS
         from rw_sql.connectors.support.records.record_columns import RECORD_SCHEMA
 

@@ -41,7 +41,7 @@ class NatsError(Exception):
 
 
 class StreamMissingError(NatsError):
-    """The server has no such stream."""
+    """Raised if the server has no such stream."""
 
 
 class SeedRefusedError(NatsError):
@@ -272,8 +272,8 @@ POOL: ConnectionPool[Address, NatsClient] = ConnectionPool(
 class StreamInfo:
     """A stream at one moment.
 
-    The stream's messages have sequence numbers in ``[first, end)``. ``deleted`` is the number of these sequence numbers
-    that have no message.
+    The stream's messages have sequence numbers in ``[first, end)``. ``deleted`` is the number of sequence numbers in
+    this range that have no message.
 
     ``created`` is the time of the stream's creation, in the server's notation. ``most_per_subject`` is the maximum
     number of messages kept per subject; 0 means no limit. ``is_copy`` is True if the stream copies messages from other

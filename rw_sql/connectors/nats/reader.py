@@ -2,11 +2,12 @@
 
 An ephemeral pull consumer begins at the first sequence number and acknowledges nothing. A range can therefore be read
 any number of times, and the server keeps no state afterwards. If the first messages of a range were removed, JetStream
-silently begins at a later message. Each read therefore compares the range with the stream's first message.
+silently begins at a later message. Therefore, each read checks whether the stream's first message is after the
+beginning of the range.
 
 In a cluster, the consumer may run on a server whose copy of the stream lags behind the leader's copy, for example after
-a restart. The consumer then ends before the last message, without an error. At the end of each read, the reader
-therefore requests from the leader whether messages are missing.
+a restart. The consumer then ends before the last message, without an error. Therefore, at the end of each read, the
+reader sends a request to the leader to find out whether messages are missing.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ _ANSWER_SECONDS = 10.0
 _READ_SECONDS = 600.0
 _IDLE_NANOSECONDS = 60_000_000_000
 _LAG_SECONDS = 0.25
-"""The pause in seconds before a read is repeated because the copy of the stream on the consumer's server lags behind
-the leader's copy. The consumer of the next attempt may run on another server.
+"""If the copy of the stream on the consumer's server lags behind the leader's copy, the read is repeated after this
+pause in seconds. The consumer of the next attempt may run on another server.
 """
 
 SCHEMA = record_schema(more=(("subject", pa.string()),))

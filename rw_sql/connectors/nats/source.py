@@ -75,7 +75,7 @@ class NatsConnector(RangedConnector):
         return load_spec("nats")
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Checks that the options are consistent and the client is installed. Contacts no server."""
+        """Checks that the options are consistent and that the client is installed. Contacts no server."""
         require_package("nats", "nats")
         check_option_values(self.spec, options)
         check_servers(options)
@@ -104,7 +104,7 @@ class NatsConnector(RangedConnector):
                     )
 
     def reconnect(self, options: Mapping[str, str]) -> None:
-        """Replaces the pooled connections with new ones."""
+        """Replaces the pooled connections with new connections."""
         address = nats_client.address_of(options)
         nats_client.POOL.renew(lambda other: other == address)
 
@@ -430,7 +430,7 @@ def _look(
 
 
 def _unknown_subjects(infos: Sequence[StreamInfo], subjects: Sequence[str]) -> tuple[str, ...]:
-    """The source's subjects that none of its streams can contain."""
+    """Returns those subjects of the source that none of the source's streams can contain."""
     if any(info.is_copy for info in infos) or not infos:
         return ()
     known = _subjects(infos)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 _APART = " \t\r\n\0"
-"""The characters that a subject must not contain: those that separate words in NATS's protocol, and NUL, which
-JetStream refuses."""
+"""The characters that a subject must not contain. They are the characters that separate words in NATS's protocol, and
+NUL, which JetStream refuses."""
 
 
 def is_valid(subject: str) -> bool:

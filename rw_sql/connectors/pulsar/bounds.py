@@ -50,7 +50,7 @@ TAILS = _Tails()
 def bounds(address: Address, splits: Iterable[str]) -> dict[str, UpstreamSplit]:
     """The partitions as splits with their bounds. Raises PulsarError.
 
-    The time limit applies to each request, so many partitions may take longer.
+    The time limit applies to each single request, so the call may take longer if there are many partitions.
     """
     names = tuple(splits)
     failed: list[Exception] = []

@@ -26,8 +26,8 @@ OPERATION_SECONDS = 30
 this time. A refused connection fails earlier."""
 
 MESSAGE_FACTOR = 20
-"""A message may take this many times as long as the broker's last response, because a busy broker or machine delays
-both the response and the message."""
+"""The time limit for a message is this factor times the duration of the broker's last response, because a busy broker
+or machine delays both the response and the message."""
 
 MESSAGE_SECONDS = 30.0
 """The maximum time in seconds that a message of a slow broker may take."""
@@ -209,8 +209,8 @@ def close(opened: Any) -> None:
 
 
 def fetched_message(address: Address, reader: Any) -> Any:
-    """The next message of a reader, if the client already has this message or receives it at once; otherwise None.
-    Raises PulsarError."""
+    """Returns the next message of a reader if the client already has this message or receives it at once. Otherwise,
+    returns None. Raises PulsarError."""
     import pulsar
 
     # Uses no context manager, because this function is called for each message, so the cost of a context manager would

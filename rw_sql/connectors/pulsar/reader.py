@@ -38,12 +38,12 @@ PAGE_BYTES = 16 * 1024 * 1024
 PAGE_MESSAGES = 10_000
 QUEUE = 2_000
 WAIT_SECONDS = 1.0
-"""The seconds for which the reader waits for a message that the broker announces. If no message arrives, the announced
-entry may be a part of an incomplete message."""
+"""The time in seconds for which the reader waits for a message that the broker announces. If no message arrives, the
+announced entry may be a part of an incomplete message."""
 
 _LOOK_BACK = (16, 256, 4096)
-"""The number of entries before the position at which a reader begins, in successive attempts. The reader begins before
-the position because the entries before the position may be parts of the message at the position."""
+"""A reader begins this number of entries before its position. The three numbers are for successive attempts. The reader
+begins before the position because the entries before the position may be parts of the message at the position."""
 
 SCHEMA = record_schema(pa.string(), (("message_id", pa.string()), ("message_id_data", pa.binary())))
 """The Arrow schema of messages: the columns of ``Connector.read_stream``, with the offset as text, and the message
@@ -185,8 +185,8 @@ class PartitionReader:
 
 
 def _has_gap(position: int, found: Sequence[RawMessage]) -> bool:
-    """True if some entries between the position and the last of these messages are not part of any of these messages.
-    These entries may be parts of a message whose first part is before the reader's beginning."""
+    """True if there are entries between the position and the last of these messages that are not part of any of the
+    messages. These entries may be parts of a message whose first part is before the reader's beginning."""
     if position == BEGINNING or not found:
         return False
     at = entry_of(position)
@@ -238,8 +238,8 @@ def require_whole(address: Address, split: str, position: int) -> None:
     """Checks that no message at or after ``position`` was removed. Raises RangeLostError.
 
     Without this check, the broker would silently begin at the oldest existing message. The broker removes the oldest
-    messages first. If any message before the position still exists, no message after the position was removed. The
-    source's subscription therefore keeps the last message that was read.
+    messages first. If any message before the position still exists, no message after the position was removed. For this
+    reason, the source's subscription keeps the last message that was read.
     """
     if position == BEGINNING:
         return

@@ -66,7 +66,7 @@ class PulsarConnector(RangedConnector):
         return load_spec("pulsar")
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Checks that the options are consistent and the client is installed. Contacts no broker."""
+        """Checks that the options are consistent and that the client is installed. Contacts no broker."""
         require_package("pulsar", "pulsar")
         for key in options:
             if key.startswith(_OAUTH):

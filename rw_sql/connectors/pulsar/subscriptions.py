@@ -2,8 +2,8 @@
 committed.
 
 Without a subscription, a broker whose retention is 0 removes a ledger as soon as the broker begins the next ledger. The
-source acknowledges all entries before the entry of the last committed message. The broker therefore keeps this message.
-If this message still exists when the source starts again, no later message was removed.
+source acknowledges only the entries before the entry of the last committed message. Therefore, the broker keeps the
+last committed message. If this message still exists when the source starts again, no later message was removed.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class StreamMissingError(RabbitError):
 
 
 class RefusedError(RabbitError):
-    """The user may not read a stream."""
+    """Raised if the user may not read a stream."""
 
 
 class UnavailableError(RabbitError):

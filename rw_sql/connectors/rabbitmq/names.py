@@ -39,7 +39,7 @@ def part_of(split: str) -> str:
 
 
 def is_split(text: str) -> bool:
-    """True if ``text`` is written as the split of a stream, with each colon and percent sign quoted."""
+    """True if ``text`` has the form of the id of a stream's split, in which each colon and percent sign is quoted."""
     return _QUOTED.fullmatch(text) is not None
 
 

@@ -27,8 +27,8 @@ class Poller:
     """Polls the streams of one run. One thread at a time uses a poller. Implements ``Stretches`` of the module
     ``range_stream``.
 
-    ``quiet`` are the positions at which streams had no more messages, each with the time at which the poller requests
-    the stream's bounds again.
+    If a stream had no more messages at a position, ``quiet`` contains this position, and the time at which the poller
+    will request the stream's bounds again.
     """
 
     quiet: dict[str, tuple[int, float]] = field(default_factory=dict)

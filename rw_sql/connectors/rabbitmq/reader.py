@@ -4,9 +4,9 @@ A subscription begins with the chunk that contains the requested offset. If this
 begins with a later chunk. The reader therefore also requests the chunks that the server writes for itself. With these
 chunks, every offset of a stream is in a chunk. A gap between two chunks therefore shows that messages were removed.
 
-A server responds to the requests of a connection one after the other. Before the server responds to the request that
-follows a subscription, the server delivers the chunks that the subscription can get. If no chunk has arrived before
-that response, the subscription can get no chunk.
+A server responds to the requests of a connection one after the other. If a request follows a subscription, the server
+delivers the chunks that the subscription can get before it responds to the request. If no chunk has arrived before that
+response, the subscription can get no chunk.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ def time_of(address: Address, stream: str, offset: int, timeout: float) -> int |
 
 
 def diverged_at(address: Address, stream: str, offset: int, term: int, timeout: float) -> int | None:
-    """The first offset from which the stream no longer has the records that it had in ``term``; None if all existing
-    records before ``offset`` are still the same.
+    """Returns the first offset at which the stream does not have the same record any more as in ``term``. Returns None
+    if all existing records before ``offset`` are still the same.
 
     Raises StreamMissingError or RabbitError.
     """
@@ -196,8 +196,8 @@ def partitions_of(client: RabbitClient, name: str) -> tuple[str, ...]:
 
 
 def _peek(client: RabbitClient, stream: str, *places: tuple[Place, bool]) -> list[Chunk | None]:
-    """Takes pairs of a place and ``is_raw`` (see :func:`frames.subscribe`). Returns, for each pair, the first chunk
-    that a subscription at the place gets; None if there is no chunk."""
+    """The argument contains pairs of a place and ``is_raw`` (see :func:`frames.subscribe`). Returns, for each pair, the
+    first chunk that a subscription at this place gets, or None if there is no chunk."""
     requests = []
     for number, (place, is_raw) in enumerate(places):
         asked = frames.subscribe(number, stream, place, 1, is_raw=is_raw)

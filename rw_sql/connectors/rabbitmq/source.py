@@ -90,7 +90,7 @@ class RabbitConnector(RangedConnector):
         check_startup(self.spec, options)
 
     def reconnect(self, options: Mapping[str, str]) -> None:
-        """Replaces the pooled connections with new ones."""
+        """Replaces the pooled connections with new connections."""
         address = rabbit_client.address_of(options)
         rabbit_client.POOL.renew(lambda target: target[0] == address)
 
@@ -402,7 +402,8 @@ def _is_super(options: Mapping[str, str]) -> bool:
 
 
 def _names(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The streams that a source's options name; for a super stream, only its name."""
+    """Returns the streams that a source's options name. If the options name a super stream, returns only the name of
+    the super stream."""
     return (options[_SUPER].strip(),) if _is_super(options) else listed(options.get(_STREAM, ""))
 
 

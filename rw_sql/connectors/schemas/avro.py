@@ -50,7 +50,7 @@ _WIDEST_DECIMAL = 38
 
 @dataclass(slots=True)
 class _Names:
-    """The named types of a schema during its conversion to normal form."""
+    """The named types of a schema while the schema is converted to normal form."""
 
     imported: dict[str, Schema]
     defined: set[str] = field(default_factory=set)
@@ -360,8 +360,8 @@ def with_old_keys(schema: Schema, keys: Collection[str]) -> Schema:
     """The schema of Debezium's events, in which the row ``before`` has only the fields ``keys``. A value in another
     field of this row is skipped, so that this value cannot make the event unreadable.
 
-    The row ``before`` gets a record type of its own. This works because Avro reads a record as the only record type of
-    a union, whatever the names of the two types are.
+    The row ``before`` gets a record type of its own. This works because, if a union contains only one record type, Avro
+    reads any record as this type, regardless of the names of the two types.
     """
     named = definitions(schema)
 

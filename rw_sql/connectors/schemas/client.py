@@ -1,8 +1,8 @@
 """A client of a schema registry with Confluent's API, written with the standard library only.
 
-In one registry, an id always has the same schema, so each process caches the schemas that it has read. But a registry
-that was deleted and created again may assign the same ids to other schemas. A process therefore requests a cached
-schema again if the schema was last read more than a few seconds ago.
+A registry never assigns the same id to two schemas, so each process caches the schemas that it has read. But if a
+registry was deleted and created again, the new registry may assign the same ids to other schemas. A process therefore
+requests a cached schema again if the schema was last read more than a few seconds ago.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class _Cached:
 _known: dict[tuple[str, int], _Cached] = {}
 """The schemas that this process has read; the keys consist of the registry's addresses and the schema's id."""
 _silent_since: dict[str, float] = {}
-"""For each registry (by its addresses), the time when it last failed to respond to a request that verifies a cached
-schema."""
+"""Maps each registry, by the registry's addresses, to the time at which the registry last failed to respond to a
+request that verifies a cached schema."""
 _lock = threading.Lock()
 
 

@@ -66,8 +66,8 @@ _BASES: Mapping[str, str] = {
     DATE: "int",
     VARIABLE_DECIMAL: "record",
 }
-"""For each type's name, the Avro type that has this name in a converter's schemas. The name is ignored on any other
-Avro type."""
+"""Maps the name of each type to the Avro type that carries this name in the schemas of a Kafka Connect converter. On
+any other Avro type, the name is ignored."""
 
 TIMES_OF_LOGICAL: Mapping[str, tuple[str, int]] = {
     "date": ("date", 0),

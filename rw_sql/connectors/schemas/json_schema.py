@@ -86,7 +86,8 @@ class _Reading:
         return schema, base
 
     def type_of(self, schema: Any, base: str, path: tuple[str, ...]) -> str:
-        """The canonical type of a value. ``path`` are the references that led to the value's schema."""
+        """The canonical type of a value. ``path`` contains the references (``$ref``) that were followed to reach the
+        value's schema."""
         if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
             reference = schema["$ref"] if not schema["$ref"].startswith("#") else base + schema["$ref"]
             if reference in path:

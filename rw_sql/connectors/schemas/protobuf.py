@@ -224,8 +224,8 @@ class Messages:
         NoMessageError with the reason if the bytes are not such a message.
 
         ``types`` maps the first five bytes of a record's frame, which contain the id of a schema, to the
-        :data:`WrittenTypes` of that schema. If ``types`` is given, the function accepts only messages of this message
-        type.
+        :data:`WrittenTypes` of that schema. If ``types`` is given, the returned function accepts only messages that
+        were written as this message type.
 
         An absent field is None if the schema distinguishes absence from the default value (messages, ``optional`` and
         ``oneof``). Otherwise, an absent field has its default value.

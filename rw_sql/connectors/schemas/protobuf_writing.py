@@ -153,7 +153,8 @@ def row_encoder(columns: Sequence[tuple[str, Any]]) -> Callable[[bytes, Sequence
 
 
 FIRST_MESSAGE = b"\0"
-"""The index of the message in its schema (the first message), in the form that Confluent's frame has after the id."""
+"""The encoded index of a schema's first message. In Confluent's frame, the index of the message follows the id of the
+schema."""
 
 
 def _message_encoder(columns: Sequence[tuple[str, Any]]) -> Callable[[bytearray, Sequence[Any]], None]:

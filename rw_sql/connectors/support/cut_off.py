@@ -20,8 +20,8 @@ def cut_off(connection: HasDescriptor, *errors: type[Exception]) -> None:
     """Shuts down the socket of a connection, so that a thread that waits for the server gets an error.
 
     ``errors`` are the exceptions that :meth:`HasDescriptor.fileno` raises for a closed connection. This function raises
-    no error. The connection is not closed, because the waiting thread would then wait for a descriptor that no longer
-    exists.
+    no error. The connection itself is not closed. If it were closed, the waiting thread would wait for a descriptor
+    that does not exist any more.
     """
     with (
         contextlib.suppress(OSError, ValueError, *errors),

@@ -5,8 +5,8 @@ Arrow's casts are not sufficient. Arrow matches the fields of structs by exact n
 values: Arrow rounds floats to decimals, drops the time of day of a timestamp that becomes a date, converts every number
 except 0 to true, and converts a string with too large a number to infinity. Arrow accepts hexadecimal digits, times
 without minutes, years beyond 9999, and strings that are not UTF-8. Arrow refuses spaces around a number, and a plus
-sign before a number. Arrow also refuses to convert a decimal to a boolean, and to convert a whole number to a decimal
-with fewer digits than the type of the whole number could need.
+sign before a number. Arrow also refuses to convert a decimal to a boolean. Finally, Arrow refuses to convert a whole
+number to a decimal type that has fewer digits than the greatest value of the number's type.
 
 This module imports no other module of the package, because Spark's workers receive this module by value.
 """
@@ -39,7 +39,7 @@ _FIRST_GREGORIAN_MICROS = (_FIRST_GREGORIAN_DAY + 1) * 86_400_000_000
 all time zones."""
 
 NO_UTF_8 = "the value is not UTF-8"
-"""The reason why a string does not fit a column for text."""
+"""The reason that is reported for a string that a text column cannot store."""
 
 _DIGITS = 38
 _WHOLE = r"^\s*[+-]?[0-9]+\s*\z"
@@ -57,7 +57,7 @@ def matches(wanted: Sequence[str], given: Iterable[str]) -> dict[str, str | None
     """Maps each wanted name to the given name that matches the wanted name. An equal name takes precedence over a name
     that differs only in case. The value is None if no given name matches.
 
-    If several wanted names differ only in case, they match only equal names.
+    If several wanted names differ from each other only in case, each of them matches only an equal name.
     """
     names = list(given)
     folded = {name.lower(): name for name in reversed(names)}
@@ -96,8 +96,8 @@ def plain_form(given: Any) -> Any:
 
 
 def _has_checks(kind: pa.DataType) -> bool:
-    """True if some values of the type may not fit, because dates and times may be outside the years 1 to 9999 and
-    strings may not be UTF-8."""
+    """True if the values of the type must be checked, because they may not fit: dates and times may be outside the
+    years 1 to 9999, and strings may not be UTF-8."""
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_string(kind):
         return True
     return any(_has_checks(kind.field(at).type) for at in range(kind.num_fields))

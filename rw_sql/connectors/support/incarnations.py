@@ -13,7 +13,7 @@ import binascii
 import re
 
 _GENERATION, _METAGENERATION = 0x08, 0x10
-"""The protobuf tags of the ETag's two fields, which are variable-length integers."""
+"""The protobuf tags of the two fields in an ETag. Both fields are variable-length integers."""
 
 _SIZE_AND_ETAG = re.compile(r"([0-9]+-)([A-Za-z0-9+/]+={0,2})")
 
@@ -29,8 +29,8 @@ def is_same_incarnation(first: str, second: str) -> bool:
 
 
 def _without_metageneration(incarnation: str) -> str:
-    """Returns an incarnation in which :func:`gcs_tag` replaces an ETag of Google Cloud Storage. An incarnation without
-    such an ETag is returned unchanged."""
+    """Returns an incarnation in which the result of :func:`gcs_tag` replaces the ETag of Google Cloud Storage. An
+    incarnation without such an ETag is returned unchanged."""
     found = _SIZE_AND_ETAG.fullmatch(incarnation)
     generation = None if found is None else _generation_of(found[2])
     return incarnation if found is None or generation is None else f"{found[1]}{gcs_tag(generation)}"

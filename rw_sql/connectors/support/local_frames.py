@@ -31,8 +31,8 @@ def is_large(frame: DataFrame) -> bool:
 
 
 class _Active:
-    """The sessions of the calls of :func:`keeping_active_session` that are in progress, and the session that was
-    PySpark's active session before these calls."""
+    """Contains the sessions of all calls of :func:`keeping_active_session` that are in progress. Also contains the
+    session that was PySpark's active session before these calls."""
 
     lock = threading.Lock()
     in_use: list[Any] = []  # noqa: RUF012 - one list for the whole process, like PySpark's active session
@@ -65,8 +65,8 @@ def keeping_active_session(spark: SparkSession) -> Iterator[None]:
 
 
 def local_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """Returns a DataFrame of a table's rows. In contrast to a DataFrame that was made from a list of rows, the
-    executors need no Python to read this DataFrame.
+    """Returns a DataFrame of a table's rows. The executors need no Python to read this DataFrame, in contrast to a
+    DataFrame that was made from a list of rows.
 
     PySpark's ``createDataFrame`` drops all batches after an empty batch that is neither the first nor the last
     (observed with Spark 4.0 to 4.2). Empty batches are therefore removed first.

@@ -34,7 +34,8 @@ _BEFORE_SECRET = rf"((?i:{SECRET_WORDS})\w*['\"]?\s*[=:]\s*b?['\"]?|//[^\s/:@]*:
 _USERS_KEY = re.compile(
     r"(?:^|(?<!secret)[._])(?:user|username|access|access[._]key|access_key_id|account_name|client_id)$"
 )
-"""Properties whose values are no secret, even if a statement reads them from a SECRET object."""
+"""Matches the names of properties whose values are not secret, even if a statement takes a value from a SECRET
+object."""
 
 _BORDER = r"(?:(?<!\w)|(?<=\\[nrt0])|(?<=\\x[0-9a-f]{2})|(?<=\\u[0-9a-f]{4})|(?<=%[0-9A-Fa-f]{2}))"
 """Matches the position before a word. Such a position is at the beginning of the message, after a character that is not
@@ -87,7 +88,7 @@ def remember_secrets(options: Mapping[str, str], names: Collection[str] = ()) ->
 def without_known_secrets(message: str) -> str:
     """Returns a message in which ``[secret]`` replaces all secrets that this process remembers.
 
-    A secret inside a longer word remains, because a word of the message may equal a secret by chance.
+    A secret inside a longer word is not replaced, because a part of an ordinary word may equal a secret by chance.
     """
     with _lock:
         known = tuple(_known)

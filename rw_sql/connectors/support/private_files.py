@@ -112,8 +112,9 @@ def _made_folder() -> Path:
 
 @atexit.register
 def _remove_own() -> None:
-    """Deletes this process's folder after the jobs have ended, which may use or make files until then. Python runs the
-    functions that were registered later first, and the function that stops the jobs is registered after this one."""
+    """Deletes this process's folder after the jobs have ended, because the jobs may use or make files until then. At
+    exit, Python first runs the functions that were registered last. The function that stops the jobs is registered
+    after this function, and therefore runs before it."""
     if _made_folder.cache_info().currsize:
         shutil.rmtree(_made_folder(), ignore_errors=True)
 

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _ANSWERED = ("ACCESS_DENIED", "AccessDenied", "HTTP status 403 (Forbidden)")
-"""The error codes that a store returns for valid keys without the permission to list buckets."""
+"""If a request to list buckets fails with one of these error codes, the keys are valid but do not have the permission
+to list buckets."""
 
 _UNKNOWN_KEYS = ("InvalidAccessKeyId", "INVALID_ACCESS_KEY_ID", "SignatureDoesNotMatch", "SIGNATURE_DOES_NOT_MATCH")
 

@@ -104,8 +104,8 @@ def refused_rows(
     """Finds the rows that a target refuses, by bisection.
 
     ``attempt`` is a function that tries to write rows. It either writes all of these rows and returns None, or writes
-    none of these rows and returns the refusal of one row. The refusal needs to have all details only if ``attempt`` was
-    called with a single row. Indexes in the result refer to ``rows``.
+    none of these rows and returns the refusal of one row. If ``attempt`` is called with a single row, the refusal must
+    have all details. Otherwise, details may be missing. Indexes in the result refer to ``rows``.
     """
     found: list[Refusal] = []
 

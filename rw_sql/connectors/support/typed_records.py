@@ -166,8 +166,9 @@ def _fault_of(column: str, *, is_text: bool = False) -> str:
 
 
 def _is_lossless(has: DataType, wanted: DataType) -> bool:
-    """True if Spark's cast changes no value, in a session whose time zone is UTC. Spark's text of a value with parts,
-    such as ``{1, x}``, does not contain all information of the value."""
+    """True if Spark's cast changes no value, in a session whose time zone is UTC. A cast of a value with parts to text
+    loses information, because Spark's text of such a value, for example ``{1, x}``, does not describe the value
+    completely."""
     if has.simpleString() == wanted.simpleString() or isinstance(has, NullType):
         return True
     match has, wanted:

@@ -1,5 +1,5 @@
-"""Checks CREATE TABLE … FROM a change data capture source: first checks the clauses, and then whether the columns fit
-the upstream table."""
+"""Checks CREATE TABLE … FROM a change data capture source. The module first checks the clauses of the statement, and
+then checks whether the columns fit the upstream table."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ NO_EFFECT: Mapping[str, tuple[int, int] | None] = {
     "backfill.as_even_splits": None,
     "backfill.split_pk_column_index": (0, 31),
 }
-"""RisingWave's options of a snapshot that have no effect here: the least and the greatest number, or None if the value
-is a boolean. One connection reads the ranges of the primary key one after another."""
+"""Maps each option of RisingWave that configures a snapshot but has no effect in rw_sql to the least and the greatest
+valid number. The value is None for a boolean option. The options have no effect because a single connection reads the
+ranges of the primary key one after another."""
 
 OPTIONS = (SNAPSHOT, SNAPSHOT_BATCH_SIZE, RATE_LIMIT, *NO_EFFECT)
 """The options in the WITH list of a table of a change data capture source."""

@@ -26,7 +26,8 @@ allowed."""
 
 
 def misnamed(name: str) -> str | None:
-    """The reason why a column name is invalid, worded as the end of a sentence; None if the name is valid."""
+    """Returns the reason why a column name is invalid, or None if the name is valid. The reason is worded as the end of
+    a sentence."""
     if not name.strip():
         return "has no name"
     if name.lower() in _RESERVED:
@@ -49,7 +50,7 @@ def require_name(name: str, span: Span, *, hint: str = "") -> None:
 
 def first_duplicate(names: Iterable[str]) -> tuple[str, int] | None:
     """Finds the first name that Spark and Delta Lake cannot distinguish from an earlier name, because they ignore case.
-    Returns the earlier name and the index of the later name; None if all names differ."""
+    Returns the earlier name, and the index of the later name. Returns None if all names differ."""
     seen: dict[str, str] = {}
     for at, name in enumerate(names):
         keys = _keys(name)
@@ -94,7 +95,8 @@ def require_distinct(places: Iterable[tuple[str, Span]]) -> None:
 
 
 def require_field_names(column: str, data_type: DataType, span: Span) -> None:
-    """Makes the checks of :func:`require_name` and :func:`require_distinct` for all field names in a column's type."""
+    """Checks all field names in a column's type as :func:`require_name` and :func:`require_distinct` check column
+    names."""
     for fields in _levels_of_type(data_type):
         duplicate = first_duplicate(field.name for field in fields)
         if duplicate is not None:
@@ -119,8 +121,8 @@ def require_field_names(column: str, data_type: DataType, span: Span) -> None:
 
 
 def placed(columns: Iterable[ColumnDefinition], span: Span) -> tuple[ColumnDefinition, ...]:
-    """Returns the columns with ``span`` as their position and as the position of their types. The statement itself does
-    not list these columns, so an error in a column points at ``span``."""
+    """Returns the columns with ``span`` as the position of the columns and of their types. An error in one of these
+    columns points at ``span``, because the statement itself does not list the columns."""
     return tuple(replace(column, span=span, data_type=_placed_type(column.data_type, span)) for column in columns)
 
 
@@ -146,8 +148,8 @@ def _alike(first: str, second: str) -> str:
 
 
 def duplicate_fields(schema: str) -> str | None:
-    """The error if a schema (Spark's JSON) contains a STRUCT with two fields whose names are equal, ignoring case;
-    otherwise None. The columns themselves are not compared."""
+    """Returns an error if a schema (Spark's JSON) contains a STRUCT with two fields whose names differ at most in case;
+    otherwise None. The names of the columns themselves are not compared."""
     for names in _levels_of_schema(json.loads(schema), is_row=True):
         duplicate = first_duplicate(names)
         if duplicate is not None:
@@ -156,8 +158,8 @@ def duplicate_fields(schema: str) -> str | None:
 
 
 def misnamed_field(schema: str) -> tuple[str, str] | None:
-    """The first column or field of a schema (Spark's JSON) with an invalid name, and the reason; None if all names are
-    valid."""
+    """Returns the first column or field of a schema (Spark's JSON) that has an invalid name, and the reason why the
+    name is invalid. Returns None if all names are valid."""
     for name in _fields_of_schema(json.loads(schema)):
         why = misnamed(name)
         if why is not None:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import ColumnDefinition, Option
 
 VALIDATE = "validate"
-"""The option of a WITH list that controls the check of the upstream. If the option is false, the definition is stored
-without this check."""
+"""The option of a WITH list that controls the check of the upstream. If the value of this option is false, the
+definition is stored without checking the upstream."""
 
 
 def is_validated(options: Iterable[Option]) -> bool:
@@ -78,8 +78,8 @@ def require_columns(
 ) -> None:
     """Raises SqlError if a declared column is missing upstream or has an incompatible type.
 
-    If ``is_stored`` is True, the object already exists, and types are not compared, because the values that the object
-    reads may fit even if the declared type differs from the upstream's type.
+    If ``is_stored`` is True, the object already exists, and types are not compared. An existing object may read values
+    that fit even if the declared type differs from the upstream's type.
     """
     if not isinstance(connector(kind), ColumnChecker):
         return

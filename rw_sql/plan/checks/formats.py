@@ -24,8 +24,8 @@ def check_source_format(spec: ConnectorSpec, statement: CreateSource) -> None:
     """Checks that the connector supports the format, that every option has an effect, and that the key is valid. Raises
     SqlError at the first error.
 
-    A source with a change format is the source of a table. Such a source has the table's primary key, because decoding
-    the records requires the key.
+    A source with a change format is always the source of a table. The definition of such a source contains the table's
+    primary key, because the key is needed to decode the records.
     """
     check_format_options(spec, statement)
     if statement.format is not None and has_changes(statement):

@@ -31,12 +31,13 @@ _WITHOUT_CONNECTOR_OPTIONS = (CreateSecret, AlterSecret, AlterSetConfig)
 
 
 def refuse_literal_secrets(statement: Statement) -> None:
-    """Raises SqlError for a literal in an option that is secret in any connector, and for an address that contains a
-    password. Also raises SqlError for a literal in an unknown option whose name is similar to a secret option's name.
+    """Raises SqlError if an option that is secret in any connector has a literal as its value, and if an address
+    contains a password. Also raises SqlError for a literal in an unknown option whose name is similar to a secret
+    option's name.
 
     The statement is checked against the options of all connectors, because an ALTER statement does not name the
-    connector. Only the catalog contains the connector's name. Checking against all connectors gives the right result,
-    because no option is secret in one connector and plain in another.
+    connector. Only the catalog contains the connector's name. This check is correct because no option is secret in one
+    connector and plain in another connector.
     """
     if not isinstance(statement, _WITHOUT_CONNECTOR_OPTIONS):
         for options in _lists(statement):

@@ -35,7 +35,8 @@ _USER = re.compile(
 _CERTIFICATE = re.compile(r"(?<!\benable\.)\bssl\.(?:certificate|keystore|key)\.")
 _OF_REST = re.compile(r"catalog\.(?:token|credential)$")
 _OF_CATALOG = re.compile(r"catalog\.")
-"""Match the login to an Iceberg catalog: the login to a REST service, and every login. SQLite has no login."""
+"""``_OF_REST`` matches the properties with the login to an Iceberg REST catalog. ``_OF_CATALOG`` matches the properties
+with the login to any Iceberg catalog. A catalog in a SQLite file has no login."""
 
 _IDENTITY = re.compile(
     r"(?:^|\.)(?:user|username|principal|access\.key|credentials\.(?:access|access_key_id|account_name|role\..+))$"
@@ -44,8 +45,8 @@ _IDENTITY = re.compile(
 
 
 def parts_of_login(options: Iterable[Option]) -> list[Option]:
-    """The properties with a part of the login, and the addresses that contain a login. Certificates come last: a server
-    that requires a user refuses the user, not the certificate."""
+    """Returns the properties with a part of the login, and the addresses that contain a login. Properties about
+    certificates come last, because a server that requires a user refuses the user and not the certificate."""
     listed = tuple(options)
     users = [option for option in listed if _is_of_user(option)]
     return [*users, *(option for option in listed if option not in users and _CERTIFICATE.search(option.key))]
@@ -60,8 +61,9 @@ def _is_of_user(option: Option) -> bool:
 def login_hint(
     login: Sequence[Option], connection: ConnectionValue | None, otherwise: str, shared: Sequence[Option]
 ) -> str | None:
-    """The hint for a server that refuses the login; None if the login is missing. ``login`` are the properties of the
-    login in the statement, and ``shared`` are the properties of the connection, if they are known."""
+    """Returns the hint for a server that refuses the login; None if the statement and the connection contain no login.
+    ``login`` are the properties of the login in the statement, and ``shared`` are the properties of the connection, if
+    they are known."""
     if connection is not None and shared and not login:
         listed = ", ".join(f"{option.key} = '…'" for option in shared if not isinstance(option.value, SecretValue))
         name = sql_name(connection.connection.key)
@@ -76,7 +78,8 @@ def login_hint(
 
 
 def _secret_hint(login: Sequence[Option]) -> str:
-    """The end of a hint, which changes the secret of a login; empty if the login has no secret."""
+    """Returns the end of a hint. The end is a statement that changes the secret of a login, or empty if the login has
+    no secret."""
     with_secret = [(option.key, option.value.secret) for option in login if isinstance(option.value, SecretValue)]
     if not with_secret:
         return ""
@@ -113,8 +116,8 @@ _MODES = {
     "properties.sasl.mechanism": ("PLAIN",),
     "connect_mode": ("user_and_password", "plain"),
 }
-"""Properties that determine how a client logs in, each with the value for a login by user and password, and the values
-without a login."""
+"""Maps each property that determines how a client logs in to several values. The first value is for a login with user
+and password, and the other values are for connections without a login."""
 
 
 def spec_of(options: Iterable[Option]) -> ConnectorSpec | None:

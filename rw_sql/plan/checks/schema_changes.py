@@ -37,8 +37,8 @@ _StatementT = TypeVar("_StatementT", CreateSource, CreateTable)
 class SchemaChange:
     """The newest schema, and the columns (name, canonical type) to append.
 
-    ``omitted`` are the fields that the newest schema adds and that get no column, because the column for each of these
-    fields was dropped earlier. ``is_same`` is True if the newest schema is the stored schema.
+    ``omitted`` are fields that the newest schema adds but that get no column, because a user has dropped the columns
+    for these fields earlier. ``is_same`` is True if the newest schema is the stored schema.
     """
 
     found: FoundSchema

@@ -64,9 +64,9 @@ Typed = tuple[str, str]
 
 
 _TEXTS = ("NUMERIC", "BYTEA")
-"""The types whose values Debezium may write as text without a type name in the schema. Debezium writes decimals as text
-without a type name if ``decimal.handling.mode`` is string. It writes bytes as text without a type name if
-``binary.handling.mode`` is base64."""
+"""The column types whose values Debezium may write as text although the schema contains no type name. Debezium writes
+decimals as text without a type name if ``decimal.handling.mode`` is string. It writes bytes as text without a type name
+if ``binary.handling.mode`` is base64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +75,9 @@ class FoundSchema:
     this schema in the form that the definition stores. If the key is a single value, ``key`` has one column, which is
     the primary key.
 
-    The types in ``columns`` take Kafka Connect's type names into account. ``plain`` maps each column to its type
-    according to Avro alone. ``others`` maps each column to the further types with which the column may be declared. In
-    ``others``, NUMERIC stands for any NUMERIC type.
+    The types in ``columns`` take Kafka Connect's type names into account. ``plain`` maps each column to the type that
+    results from the Avro schema without these type names. ``others`` maps each column to the further types with which
+    the column may be declared. In ``others``, NUMERIC stands for any NUMERIC type.
     """
 
     columns: tuple[Typed, ...]
@@ -257,8 +257,9 @@ def found_in(clause: FormatEncode, text: str, needed: Collection[str] | None = N
 
 
 def stored_columns(definition: CreateSource | CreateTable) -> FoundSchema:
-    """Returns the schema that is stored in a definition, in the form of the result of :func:`of_rows_and_keys`. Fields
-    that no column type can represent are left out, because the definition has no columns for them."""
+    """Returns the schema that is stored in a definition. The result has the same form as the result of
+    :func:`of_rows_and_keys`. Fields that no column type can represent are left out, because the definition has no
+    columns for them."""
     clause, text = definition.format, stored_schema(definition)
     if clause is None or text is None:
         raise TypeError("the definition has no schema")

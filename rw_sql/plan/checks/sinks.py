@@ -45,7 +45,7 @@ _DELIMITER = re.compile(r"""[\x01-\x7f](?<![A-Za-z0-9"+\-.: \r\n])""")
 """The CSV delimiters that the writer accepts and that cannot occur in an unquoted value."""
 
 _KEY_TYPES = {"TEXT": ("string", "boolean", "byte", "short", "integer", "long"), "BYTES": ("binary",)}
-"""Maps each value of KEY ENCODE to Spark's names of the column types that this value accepts.
+"""Maps each value of KEY ENCODE to the column types (by Spark's names) that a key column may have with this value.
 
 Without KEY ENCODE, keys are encoded like values.
 """
@@ -53,8 +53,8 @@ Without KEY ENCODE, keys are encoded like values.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkInput:
-    """The input of a sink. The fields are the ids of the objects that the sink reads, a query over these objects, and
-    the schema of the rows in Spark's JSON form. If the query is empty, the sink reads the rows of a single object,
+    """The input of a sink. The main fields are the ids of the objects that the sink reads, a query over these objects,
+    and the schema of the rows in Spark's JSON form. If the query is empty, the sink reads the rows of a single object,
     unchanged.
 
     ``keys`` are the columns that identify a row if rows are replaced; empty if rows are only appended. ``has_before``

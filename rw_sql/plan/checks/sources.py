@@ -180,7 +180,7 @@ def _check_supported(statement: CreateSource) -> None:
 
 
 def _check_cdc(statement: CreateSource) -> None:
-    """Raises SqlError for clauses that a change data capture source must not have, because they are only valid for the
+    """Raises SqlError for clauses that a change data capture source must not have. These clauses are only valid for the
     tables of the source."""
     for clause, parts in (("INCLUDE", statement.include), ("WATERMARK", statement.watermarks)):
         if parts:
@@ -306,7 +306,7 @@ def check_watermarks(statement: CreateSource | CreateTable) -> None:
 
 
 def holds_interval(data_type: DataType) -> bool:
-    """True if the type is INTERVAL, or has a part of this type. Such a type cannot be stored."""
+    """True if the type is INTERVAL, or if a part of the type is INTERVAL. Values of such a type cannot be stored."""
     parts = [data_type.element, data_type.key, data_type.value, *(field.data_type for field in data_type.fields)]
     return data_type.name == "INTERVAL" or any(part is not None and holds_interval(part) for part in parts)
 

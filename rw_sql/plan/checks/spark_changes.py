@@ -31,8 +31,9 @@ _TO_EMPTY = {
         "all its rows, once nothing depends on it"
     ),
 }
-"""For each kind of object: how a user can change the rows at the path of the object. The path of a source contains the
-log of the source, so a change at this path does not change the source's upstream."""
+"""Maps each kind of object to an instruction: the statement with which a user can change the rows at the path of the
+object. The path of a source contains only the log of the source. Therefore, a change at this path does not change the
+source's upstream."""
 _TO_ALTER = {
     "materialized_view": "ALTER MATERIALIZED VIEW {0} AS SELECT … changes its columns",
     "table": "ALTER TABLE {0} ADD COLUMN a_column INT",
@@ -56,7 +57,7 @@ def found_object(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
     """The error for a Spark statement that would change an rw_sql object; None if the change is allowed.
 
-    Spark may create its own table or view with the name of a source.
+    A statement may create a table or view of Spark with the name of a source.
     """
     kind, name = spoken(record.kind), sql_name(record.name)
     words = kind.upper()
@@ -151,7 +152,8 @@ def companion_owner(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 
 _COMPANIONS = {ERRORS: ("table", "source"), REJECTED: ("sink",)}
-"""The ends of the names of views of refused records, each with the kinds of objects that have such a view."""
+"""Refused records are shown in views. This constant maps each suffix of such a view's name to the kinds of objects that
+have a view with this suffix."""
 
 
 def companion_refusal(change: Changed, name: str, owner: ObjectRecord | None) -> SqlError:
@@ -182,5 +184,5 @@ def catalog_refusal(change: Changed, name: str) -> SqlError:
 
 
 def _done_by(change: Changed) -> str:
-    """Returns the effect of the statement on an object, as one word."""
+    """Returns one word for the effect of the statement on an object."""
     return "drop" if change.verb.startswith("DROP ") else "change"

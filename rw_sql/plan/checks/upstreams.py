@@ -52,9 +52,10 @@ _UNKNOWN_HOST = re.compile(r"Failed to resolve|not known|no address associated",
 _NO_CONNECTION = re.compile(r"(?P<address>\S+?)/(?P<broker>bootstrap|\d+): Connect to \S+ failed: (?P<why>.+)")
 _NO_HOST = re.compile(r"(?P<address>\S+?)/(?P<broker>bootstrap|\d+): Failed to resolve '[^']*': (?P<why>.+)")
 _NO_ENDPOINT = re.compile(r'(?:(?P<root>[\w.-]+): )?Could not connect to the endpoint URL: "(?P<url>[^"]+)"')
-"""The reason that Amazon's client reports, perhaps after the name of the bucket."""
+"""Matches the error text of Amazon's client if the client cannot connect to a server. The name of the bucket may
+precede the text."""
 _OF_ADDRESS = re.compile(r"(?:bucket|container|region)(?:_name)?$")
-"""A property whose value is a part of the address that a client makes."""
+"""Matches the names of properties whose values are a part of the address that a client builds."""
 _SILENT = re.compile(r"(?P<address>\S+): no answer within (?P<time>.+)")
 STORED = "WITH (VALIDATE = false) stores the definition without this check"
 """The last part of a hint for a statement that accepts VALIDATE in a separate WITH clause."""
@@ -74,8 +75,8 @@ def require_upstream(
     is_new: bool = False,
     definition: tuple[Option, ...] = (),
 ) -> None:
-    """Raises SqlError if the upstream does not respond, or lacks an object named in the definition, or if the client
-    refuses a property.
+    """Raises SqlError in three cases: the upstream does not respond, the upstream lacks an object that the definition
+    names, or the client refuses a property.
 
     ``kind`` is the kind of the defined object. ``is_new`` is True if the statement creates this object. In this case,
     no hint may refer to the object, because the catalog does not contain it.
@@ -147,7 +148,7 @@ def require_usable(
 
 
 _A_SECRET = "ALTER SECRET a_secret"
-"""The beginning of a client's hint, if the value of a secret is at fault."""
+"""A client's hint begins with this text if the value of a secret is wrong."""
 
 
 def _missing_hint(upstream: Upstream, listed: Collection[str]) -> str:
@@ -191,7 +192,7 @@ def no_answer(
     otherwise: str = "",
     definition: tuple[Option, ...] = (),
 ) -> SqlError:
-    """The error for a server that cannot be used, with the reason that the client reports.
+    """Returns the error for a server that cannot be used. The error contains the reason that the client reports.
 
     ``what`` is the upstream or target. ``options`` are the options in the statement. ``definition`` are the options in
     the catalog. ``otherwise`` is a statement that shows the options; empty if the statement creates the object.
@@ -227,8 +228,8 @@ def no_answer(
 
 
 def _wrong_protocol(what: str, reason: str, span: Span, options: tuple[Option, ...]) -> SqlError:
-    """Returns the error for two cases: the client uses TLS but the brokers do not, or the client uses no TLS or no
-    login and the brokers therefore close every connection."""
+    """Returns the error for two cases. In the first case, the client uses TLS but the brokers do not. In the second
+    case, the brokers close every connection because the client does not use TLS or does not log in."""
     place = _place(options, _PROTOCOL) or address_place(options) or span
     if "does not support SSL" in reason:
         message = f"{what} does not use TLS, but properties.security.protocol requires TLS"
@@ -251,9 +252,9 @@ def unreachable(reason: str) -> str:
 
 
 def _advertised(reason: str, options: Iterable[Option]) -> tuple[str, str] | None:
-    """Returns the last part of the message, and the hint, for a Kafka broker that responds but sends clients to an
-    address at which nothing responds. The statement or its connection names this broker. Returns None if the server
-    cannot be used for any other reason."""
+    """A Kafka broker may respond, but send clients to an address at which no server responds. Returns the last part of
+    the message, and the hint, for such a broker. The statement or its connection names this broker. Returns None if the
+    server cannot be used for any other reason."""
     found = _NO_CONNECTION.match(reason) or _NO_HOST.match(reason)
     if found is None or found["broker"] == "bootstrap":
         return None
@@ -273,10 +274,10 @@ def _advertised(reason: str, options: Iterable[Option]) -> tuple[str, str] | Non
 
 
 def _address(options: Iterable[Option], reason: str) -> Option | None:
-    """The property with the address that does not respond: a property whose host the reason names, otherwise the first
-    property with an address. Properties with servers are preferred to properties with paths. If the reason names the
-    hosts of several properties, the property with the longest host is preferred, because a host with a port is more
-    specific than a host alone."""
+    """Returns the property with the address that does not respond. This is a property whose host occurs in the reason
+    or, if there is none, the first property with an address. Properties with servers are preferred to properties with
+    paths. If the hosts of several properties occur in the reason, the property with the longest host is preferred,
+    because a host with a port is more specific than a host alone."""
     listed = sorted(
         (option for option in options if ADDRESS.search(option.key)),
         key=lambda option: option.key.endswith(_IN_FILES),

@@ -37,8 +37,8 @@ class DeployChange:
     ``place`` is the position of the object's definition in the folder. ``reason`` states why the object cannot be
     altered in place. A *drop* has a reason only if other changes cannot be made without this drop.
 
-    ``touches`` are the ids of the objects that the change modifies or on which the change depends. Objects that do not
-    exist yet are not included, because they have no id.
+    ``touches`` are the ids of two kinds of objects: objects that the change modifies, and objects on which the change
+    depends. Objects that do not exist yet are not included, because they have no id.
     """
 
     action: str
@@ -56,7 +56,7 @@ class DeployChange:
 
     @property
     def is_required_drop(self) -> bool:
-        """True for the drop of an object that is not in the folder, if other changes cannot be made without this
+        """True if the change drops an object that is not in the folder, and other changes cannot be made without this
         drop."""
         return self.action == DROP and bool(self.reason)
 

@@ -78,9 +78,9 @@ def compare(
     """Returns the changes that make the catalog match the folder, in an order in which they can be executed. The result
     is empty if the catalog matches the folder already.
 
-    ``allow`` are the words for the ALLOW clause of unsafe statements. ``unable`` contains the objects that cannot be
-    altered in place although their definitions do not show this. ``unable`` maps the id of each such object to the
-    reason. These objects are created again. Raises SqlError if no order is possible.
+    ``allow`` are the words for the ALLOW clause of unsafe statements. For some objects, it is not visible from the
+    definitions that the object cannot be altered in place. ``unable`` maps the id of each such object to the reason.
+    These objects are created again. Raises SqlError if no order is possible.
     """
     connections = {w.name: w.statement for w in folder if isinstance(w.statement, CreateConnection)}
     known = {c.name: connection_definition(c.definition) for c in snapshot.all("connection")} | connections
@@ -145,7 +145,7 @@ def compare(
 def _is_kept(
     snapshot: Snapshot, known: Mapping[str, CreateConnection], record: ObjectRecord, wanted: FolderObject
 ) -> bool:
-    """True if a safe change in place gives an object the definition that a folder contains."""
+    """True if an object can get the definition in a folder by a safe change in place."""
     if isinstance(wanted.statement, CreateSchema):
         return False
     to_be = record_to_be(snapshot, record)
@@ -240,9 +240,9 @@ def _creations_and_alterations(
     rebuilt: set[int],
     dropped: set[str],
 ) -> tuple[list[DeployChange], list[DeployChange]]:
-    """Returns the changes that create objects or alter them in place, in the order of ``ordered``, and the changes of
-    tables that must follow the rebuilds. ``dropped`` are the kinds of the objects that are dropped because the folder
-    does not define them."""
+    """Returns two results: the changes that create objects or alter them in place, in the order of ``ordered``, and the
+    changes of tables that must follow the rebuilds. ``dropped`` are the kinds of the objects that are dropped because
+    the folder does not define them."""
     by_key = {(change.kind, change.name): change for change in altered}
     changes: list[DeployChange] = []
     late: list[DeployChange] = []
@@ -275,8 +275,8 @@ def _parts(then: Snapshot, change: DeployChange, statements: tuple[Statement, ..
 
 
 def _not_renamed(then: Snapshot, wanted: FolderObject, dropped: set[str]) -> str:
-    """Returns a note that nothing is renamed if the comment of ``wanted`` states a former name, no object has that
-    name, and an object of the same kind is dropped. Otherwise, returns the empty string."""
+    """Returns a note that nothing is renamed, if three conditions are met: the comment of ``wanted`` states a former
+    name, no object has that name, and an object of the same kind is dropped. Otherwise, returns the empty string."""
     if wanted.was is None or wanted.kind not in dropped or find_object(then, wanted.kind, wanted.was) is not None:
         return ""
     return f"nothing is renamed: no {spoken(wanted.kind)} is called {wanted.was}"
@@ -324,8 +324,8 @@ def _reshapes(change: DeployChange) -> bool:
 def _after_rebuilds(snapshot: Snapshot, change: DeployChange, rebuilt: set[int]) -> tuple[Statement, ...]:
     """The DROP COLUMN statements in a table's change that must wait, because views that may use the columns are being
     rebuilt. All DROP COLUMN statements after the first waiting statement wait too, because a computed column must be
-    dropped before the columns from which it is computed. All of them wait for a rebuild that is already running and
-    reads the table."""
+    dropped before the columns from which it is computed. If a rebuild that is already running reads the table, all DROP
+    COLUMN statements wait for this rebuild."""
     table = snapshot.get(change.touches[0])
     if not isinstance(table, TableRecord):
         return ()
@@ -338,7 +338,7 @@ def _after_rebuilds(snapshot: Snapshot, change: DeployChange, rebuilt: set[int])
 
 
 def may_ask(change: DeployChange) -> bool:
-    """True if the change needs a confirmation of its own, because the change may be unsafe or may have an unsafe
+    """True if the change must be confirmed separately, because the change may be unsafe or may have an unsafe
     effect."""
     kinds = (AlterSourceUnsafeSet, AlterTableUnsafeSet, AlterConnectionOptions, AlterSetConnection)
     return any(isinstance(statement, kinds) for statement in change.statements)
@@ -419,8 +419,8 @@ def _unwanted(snapshot: Snapshot, folder: Sequence[FolderObject], gone: set[int]
 
 
 def _unwanted_schemas(snapshot: Snapshot, folder: Sequence[FolderObject], unwanted: set[int]) -> set[int]:
-    """The schemas that the folder neither defines nor uses, and that are empty once the ``unwanted`` objects are
-    dropped."""
+    """Returns the schemas that are empty after the ``unwanted`` objects are dropped, and that the folder neither
+    defines nor uses."""
     used = {wanted.statement.name.schema for wanted in folder}
     used |= {wanted.name for wanted in folder if wanted.kind == "schema"}
     return {
@@ -447,7 +447,7 @@ def _require_unread(snapshot: Snapshot, folder: Sequence[FolderObject], unwanted
 
 
 def _read(snapshot: Snapshot, wanted: FolderObject) -> tuple[ObjectRecord, ...]:
-    """The objects of the catalog that a definition refers to."""
+    """Returns the objects of the catalog to which a definition refers."""
     found: list[ObjectRecord] = []
     for kind, name in named_by(wanted):
         kinds = RELATIONS[:3] if kind == "relation" else (kind,)

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Statement
 
 WHY_OPTIONAL = "auto.schema.change may have added the column; to keep it, add it to the folder"
-"""The note that is shown with the DROP COLUMN statements that :func:`optional_drops` returns."""
+"""The note for the DROP COLUMN statements that :func:`optional_drops` returns. The note is shown with these
+statements."""
 
 
 def in_the_way(
     snapshot: Snapshot, table: TableRecord, statements: Iterable[Statement], rebuilt: Collection[int]
 ) -> Iterator[tuple[ObjectRecord, str]]:
-    """The readers of a table that must be dropped before its columns change, each with the reason.
+    """Returns the readers of a table that must be dropped before the table's columns change, each with the reason.
 
     ``rebuilt`` are the ids of the views that get another query. If the change drops a column, these views need not be
     dropped first, because the column is dropped after their rebuild. If the change renames a column, these views must

@@ -21,9 +21,9 @@ class KnownDefinitions:
     """The names and definitions that the objects of a deployment have after the deployment's own statements.
 
     A deployment may wait for hours for a rebuild. Meanwhile, another session may change the same objects. For example,
-    a deployment of a newer folder may change them, and its changes must not be overwritten. Epochs do not show such
-    changes, because the end of a rebuild raises epochs too. For a view that is being rebuilt, the stored definition is
-    the definition after the rebuild.
+    another deployment with a newer version of the folder may change these objects. The changes of the other deployment
+    must not be overwritten. Epochs are not sufficient to detect such changes, because the end of a rebuild raises
+    epochs too. For a view that is being rebuilt, the stored definition is the definition after the rebuild.
     """
 
     def __init__(self, snapshot: Snapshot, changes: Iterable[DeployChange]) -> None:
@@ -34,7 +34,7 @@ class KnownDefinitions:
         """Raises SqlError CONCURRENT_CHANGE if another session has changed or dropped the object of a change. ``again``
         is the instruction for continuing, such as "run the same command again".
 
-        A WAIT overwrites nothing, so a WAIT needs no check.
+        No check is needed for a WAIT, because a WAIT overwrites nothing.
         """
         id_ = _changed(change)
         if id_ is None:
@@ -51,8 +51,8 @@ class KnownDefinitions:
         )
 
     def renew(self, snapshot: Snapshot, change: DeployChange) -> None:
-        """Stores the definitions after a statement of a change. The statement is not a WAIT, because during a WAIT,
-        only other sessions change definitions. ``snapshot`` is the catalog after the statement.
+        """Stores the definitions after a statement of a change. This function is not called for a WAIT, because during
+        a WAIT, only other sessions change definitions. ``snapshot`` is the catalog after the statement.
 
         Only the definitions of the object and of its dependents are stored, so that a change to another object by
         another session during the statement is detected. A rename also changes the definitions of the object's readers,

@@ -1,5 +1,5 @@
-"""Represents objects of the catalog in the same way as a folder defines objects: each object has a kind, a name, and a
-CREATE statement with its dialect."""
+"""Represents objects of the catalog in the form in which a folder defines objects. In this form, each object has a
+kind, a name, and a CREATE statement with its dialect."""
 
 from __future__ import annotations
 

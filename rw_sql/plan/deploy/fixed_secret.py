@@ -19,8 +19,8 @@ _MOST_USERS = 8
 
 
 def fixed_secret(then: Snapshot, wanted: FolderObject, record: SecretRecord, why: str) -> DefinitionError:
-    """The error for a secret that the folder defines differently from the catalog. The secret is not created again,
-    because every object that uses the secret would be dropped too."""
+    """The error for a secret that the folder defines differently from the catalog. The secret is not dropped and
+    created again, because every object that uses the secret would be dropped too."""
     users = [f"{spoken(user.kind)} {user.name}" for user in then.dependents_of(record.id)]
     other = sql_name(record.name + "_2")
     hint = (

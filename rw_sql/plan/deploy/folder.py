@@ -116,9 +116,9 @@ def read_folder(texts: Iterable[tuple[str, str]], variables: Mapping[str, str]) 
     """The objects that files define, in the order of the statements. The files are (name, text) pairs. In the texts,
     each ``${name}`` is replaced with the value of the variable.
 
-    Raises SqlError, located in the file, for a statement that is not an rw_sql CREATE, for a name that is defined
-    twice, and for a secret whose value is in a file. If several statements are wrong, the error is about the first
-    wrong statement, and the detail of the error lists the places of the other wrong statements.
+    Raises SqlError, located in the file, in three cases: a statement is not a CREATE statement of rw_sql, a name is
+    defined twice, or a file contains the value of a secret. If several statements are wrong, the error is about the
+    first wrong statement, and the detail of the error lists the places of the other wrong statements.
     """
     found: list[FolderObject] = []
     wrong: list[SqlError] = []

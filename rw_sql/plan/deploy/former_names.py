@@ -65,9 +65,9 @@ def exchange_names(
     make these exchanges to ``changes``.
 
     Both names exist before and after an exchange, so only the definitions show whether the exchange has been made
-    already. Two names are exchanged if two conditions are met. First, neither object has the definition that the folder
-    contains for the object's name. Second, the object with the comment has the definition that the folder contains for
-    the name that it gets in the exchange.
+    already. Two names are exchanged if two conditions are met. First, for neither object, the definition in the catalog
+    is the folder's definition of the object's present name. Second, the definition of the object with the comment is
+    the folder's definition of the name that this object gets in the exchange.
     """
     by_key = {(wanted.kind, wanted.name): wanted for wanted in folder}
     for wanted in folder:

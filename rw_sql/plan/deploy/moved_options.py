@@ -1,4 +1,5 @@
-"""Handles options that move from an object into the object's connection, or from the connection into the object."""
+"""Handles options that move from the definition of an object to the definition of the object's connection, or in the
+other direction."""
 
 from __future__ import annotations
 
@@ -46,9 +47,9 @@ def detour_of(
     """Returns the :class:`Detour` of an object if options move between the object and its connection. Returns None if
     no option moves, or if the connection's other options change too.
 
-    An object and its connection must not set the same option, and the object must not lack a required option.
-    Therefore, neither the object nor the connection can be altered first. Instead, the object is detached from the
-    connection while the connection is altered. ``before`` maps the names of the connections to their present
+    An object and its connection must not set the same option, and the object must not lack a required option. Because
+    of these two rules, neither the object nor the connection can be altered first. Instead, the object is detached from
+    the connection while the connection is altered. ``before`` maps the names of the connections to their present
     definitions, and ``after`` maps the names to their new definitions. ``dialects`` has the same meaning as in
     :func:`least_change`.
     """

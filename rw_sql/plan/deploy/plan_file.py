@@ -34,8 +34,8 @@ class SavedPlan:
     """Changes, and the state of the catalog for which they were planned.
 
     ``epochs`` maps the id of each object on which the changes depend to the object's epoch. ``free`` contains pairs
-    (kind, name). When the plan is applied, no object with such a kind and name may exist. ``dependents`` maps the id of
-    each object that is dropped or rebuilt to the ids of the objects that depend on it.
+    (kind, name). The plan can be applied only if no object with such a kind and name exists. ``dependents`` maps the id
+    of each object that is dropped or rebuilt to the ids of the objects that depend on it.
     """
 
     warehouse: str

@@ -26,9 +26,9 @@ def renames(
     ``find`` is a function that returns the catalog's object with a kind and name. ``is_same`` is a function that
     compares definitions. An object is renamed only when no other object of the catalog has the new name. The folder may
     also define another object that has the old name. In this case, an object is renamed only under one of two
-    conditions. The first condition is that another object of the catalog will get the old name. The second condition is
-    that the catalog's definition under the old name equals the folder's definition of the renamed object, and differs
-    from the folder's definition under the old name.
+    conditions. The first condition is that another rename gives the old name to another object of the catalog. The
+    second condition concerns the definition that the catalog has under the old name. This definition must equal the
+    folder's definition of the renamed object, and must differ from the folder's definition under the old name.
     """
     candidates = [wanted for wanted in folder if wanted.was is not None and find(wanted.kind, wanted.was) is not None]
     coming = {(wanted.kind, wanted.name) for wanted in candidates}
@@ -76,13 +76,13 @@ def half_renamed(
     find: Callable[[str, str], ObjectRecord | None],
     is_kept: Callable[[ObjectRecord, FolderObject], bool],
 ) -> tuple[FolderObject, ...]:
-    """Returns the objects whose rename was interrupted between its two statements, each with the name that it has now
-    as its former name.
+    """Returns the objects whose rename was interrupted between the two statements of the rename. In the result, the
+    former name of each object is the name that the object has at present.
 
     A rename to another schema and another name takes two statements. Between these statements, an object has a name
     that the folder does not contain. ``find`` has the same meaning as in :func:`renames`. ``is_kept`` is a function
-    that returns True if a safe change in place gives the object its definition. An object with any other definition
-    does not count as the renamed object.
+    that returns True if a safe change in place gives the object its definition. If no safe change in place gives an
+    object this definition, the object does not count as the renamed object.
     """
     found: list[FolderObject] = []
     names = names_of(folder)

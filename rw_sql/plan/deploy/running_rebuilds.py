@@ -27,16 +27,16 @@ _RUNNING = "a rebuild with this definition is already running"
 def waiting_for(
     snapshot: Snapshot, record: ObjectRecord, to_be: ObjectRecord, definition: CreateMaterializedView
 ) -> tuple[tuple[Statement, ...], str]:
-    """Returns the statements that wait for a running rebuild, and the reason for them. ``to_be`` is the record that the
-    view will have after the rebuild, and ``definition`` is its definition.
+    """Returns the statements that wait for a running rebuild, and the reason for these statements. ``to_be`` is the
+    record that the view will have after the rebuild, and ``definition`` is the view's definition after the rebuild.
 
     If the first WAIT ends before the rebuild is complete, the CREATE OR REPLACE begins the rebuild again, provided that
     the job of the rebuild is stalled. Otherwise, the CREATE OR REPLACE changes nothing. The status of the job is not
     known before the WAIT, because a process that takes over the jobs starts them again.
 
-    In two cases, the result is only a WAIT. In the first case, the view reads another view that is being rebuilt: the
-    rebuilds of both views begin again together with the rebuild of the other view. In the second case, the view would
-    get more columns, so that the CREATE OR REPLACE would begin even a healthy rebuild again.
+    In two cases, the result is only a WAIT. In the first case, the view reads another view that is being rebuilt. The
+    CREATE OR REPLACE of that other view begins the rebuilds of both views again. In the second case, the view would get
+    more columns, so that the CREATE OR REPLACE would begin even a healthy rebuild again.
     """
     wait = Wait(kind="MATERIALIZED VIEW", name=Name.of(record.name))
     others = (rebuild.view_id for rebuild in snapshot.all("rebuild") if rebuild.view_id != record.id)

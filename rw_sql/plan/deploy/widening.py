@@ -1,7 +1,8 @@
 """Determines which columns are added to tables, and which views select these columns by ``*``.
 
-An existing view does not see an added column until the view is rebuilt. If the view were newly created from the folder,
-the view would see the column at once. Without the rebuild, the warehouse would therefore differ from the folder.
+An existing view does not see an added column until the view is rebuilt. A view that is created from the folder after
+the column was added sees the column at once. Without the rebuild, the warehouse would therefore differ from a warehouse
+that is newly created from the folder.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _MOST = 8
 
 
 def columns_to_gain(snapshot: Snapshot, view: ObjectRecord, altered: Mapping[int, DeployChange]) -> tuple[str, ...]:
-    """The columns that a rebuild adds to a view because the view's query selects these columns by ``*``. The result is
-    empty for other objects, and for a view that cannot be rebuilt.
+    """Returns the columns that a rebuild would add to a view because the view's query selects these columns by ``*``.
+    The result is empty for other objects, and for a view that cannot be rebuilt.
 
     ``altered`` maps the id of a table to the change of the table. The result is also empty if the change drops or
     renames a column that the view may use, because the view is then created again. If a column is kept because the view

@@ -38,8 +38,8 @@ class Effect:
     """The effect on a source or sink.
 
     ``doubt`` is the reason why the object may have a different upstream or target after the change. If there is a
-    doubt, the statement is unsafe. ``notices`` name the views whose backfills need records of the upstream that the
-    source would leave.
+    doubt, the statement is unsafe. Some views have backfills that need records of the upstream that the source would
+    leave. ``notices`` name these views.
     """
 
     splits: tuple[SplitPreview, ...]
@@ -88,19 +88,19 @@ def _address(url: str, default_port: int | None) -> tuple[str | int | None, ...]
 
 
 def may_be_elsewhere(spec: ConnectorSpec, old: PlannedOptions, new: PlannedOptions) -> bool:
-    """True if, with the new properties, the name of a split may refer to a split of another upstream. The result is
-    False if only ``topic`` changes, because the name of a split includes its topic."""
+    """True if the new properties may make the name of a split refer to a split of another upstream. The result is False
+    if only ``topic`` changes, because the name of a split includes its topic."""
     return may_move(spec, tuple(each for each in differences(old, new) if each[0] != "topic"))
 
 
 def selects_others(spec: ConnectorSpec, old: PlannedOptions, new: PlannedOptions) -> bool:
-    """True if, with the new properties, the source selects other records within its splits."""
+    """True if the new properties make the source select other records within its splits."""
     return selection(spec, shown(old)) != selection(spec, shown(new))
 
 
 def unselected_notice(source: SourceRecord) -> str:
-    """Returns the notice about a source that selects other records than before. The notice contains statements with
-    which the source reads the newly selected records that are before its positions."""
+    """Returns the notice about a source that selects other records than before. Some of the newly selected records may
+    be before the source's positions. The notice contains statements with which the source reads these records."""
     name = sql_name(source.name)
     return (
         "the records that only the new properties select are not read if they are before the source's positions; to "
@@ -119,7 +119,8 @@ def effect_on(
     may_move: bool,
     is_switchable: bool = True,
 ) -> Effect:
-    """Returns the effect on a source. Examines the upstream that the source has in the changed catalog ``moved``.
+    """Returns the effect on a source. Examines the upstream that the source has according to the changed catalog
+    ``moved``.
 
     Raises SqlError if the upstream cannot be used.
 

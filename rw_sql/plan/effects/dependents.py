@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 def effects_on_dependents(
     snapshot: Snapshot, inspector: Inspector, reader: Reader, splits: Iterable[SplitPreview]
 ) -> tuple[str, ...]:
-    """Returns notices about dependents that process rows a second time, about views that drop late rows because of
-    their watermark, and about backfills that need records of splits that the source leaves."""
+    """Returns three kinds of notices. The notices are about dependents that process rows a second time, about views
+    that drop late rows because of a watermark, and about backfills. A backfill gets a notice if it needs records of
+    splits that the source leaves."""
     dependents = reader.dependents(snapshot)
     views = [view for view in dependents if isinstance(view, MaterializedViewRecord)]
     rows = list(splits)

@@ -92,8 +92,8 @@ class SourceImpact:
 
 
 def remedy_without_records(source: SourceRecord) -> str:
-    """Returns the statements that solve the problem if the upstream no longer has the records with which the source
-    would continue."""
+    """Returns the statements that a user can run if the upstream no longer has the records with which the source would
+    continue."""
     name = sql_name(source.name)
     if captures_changes(source.connector):
         return (
@@ -107,8 +107,8 @@ def remedy_without_records(source: SourceRecord) -> str:
 
 
 def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snapshot) -> tuple[int, ...]:
-    """Returns the sorted ids of three kinds of sources: the sources of ``fragments``, the sources among the objects
-    with ``ids``, and the sources that use one of these objects."""
+    """Returns the sorted ids of three kinds of sources: the sources of ``fragments``, the sources whose id is in
+    ``ids``, and the sources that use an object whose id is in ``ids``."""
     found = {fragment_source(fragment) for fragment in fragments}
     for id_ in ids:
         record = snapshot.get(id_)
@@ -144,8 +144,8 @@ def impacts_of(
 ) -> list[SourceImpact]:
     """The effects of a change to the catalog, from ``snapshot`` to ``then``, on the readers of these sources.
 
-    ``restored`` maps a fragment to splits whose former positions are restored. Together with these positions, the
-    change restores the properties that the source had when it reached these positions.
+    ``restored`` maps a fragment to the splits whose former positions the change restores. The change also restores the
+    properties with which the source had reached these positions.
     """
     given_back = restored or {}
     moves: list[SourceImpact] = []
@@ -296,8 +296,8 @@ def _broken(
 
 
 def in_one(title: str, parts: tuple[Preview, ...], notices: tuple[str, ...] = ()) -> Preview:
-    """Combines the previews of several objects into one preview. If there is only one object, returns its preview with
-    ``title`` at the beginning of the preview's title."""
+    """Combines the previews of several objects into one preview. If there is only one object, returns the object's
+    preview with ``title`` at the beginning of the preview's title."""
     if not parts:
         return Preview(title=title, notices=notices)
     if len(parts) == 1:

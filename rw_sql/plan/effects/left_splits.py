@@ -52,8 +52,8 @@ def stall_notice(source_name: str, lost: Collection[str]) -> str:
 
 
 def with_stored_ends(left: Upstream | None, kind: Connector, states: Mapping[str, SplitState]) -> Upstream | None:
-    """Returns the upstream ``left``, which a source leaves, with additional splits. These are the splits in ``states``
-    whose positions show where the splits end.
+    """``left`` is an upstream that a source leaves. Returns this upstream with additional splits. These are the splits
+    in ``states`` whose positions show where the splits end.
 
     These splits may no longer exist upstream. The number of unread records in these splits is an upper limit.
     """

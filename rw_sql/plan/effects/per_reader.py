@@ -1,5 +1,5 @@
-"""Plans statements on a source for each reader of the source. A source has one shared reader, or one direct reader per
-view."""
+"""Plans a statement on a source separately for each reader of the source. A source has one shared reader, or one direct
+reader per view."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def for_each_reader(snapshot: Snapshot, source: SourceRecord, lower_one: Callabl
 
 
 def joined(snapshot: Snapshot, readers: tuple[Reader, ...], plans: list[Plan]) -> Plan:
-    """Joins the plans of several readers. A change that several plans contain occurs only once in the result. If a
-    result row is not in all of the plans, the row names the views to whose readers the row applies."""
+    """Joins the plans of several readers. A change that several plans contain occurs only once in the result. If only
+    some of the plans contain a result row, the row names the views to whose readers the row applies."""
     operations = [plan.operation for plan in plans if plan.operation is not None]
     changes: list[Change] = []
     for operation in operations:
@@ -86,7 +86,7 @@ def _in_parts(readers: tuple[Reader, ...], previews: list[Preview]) -> Preview:
 
 
 def _answers(readers: tuple[Reader, ...], plans: list[Plan]) -> tuple[ResultRow, ...]:
-    """Merges result rows. Equal rows become one row. If only some of the readers have a row, the names of these
+    """Merges result rows. Equal rows become one row. If a row applies only to some of the readers, the names of these
     readers' views are added to the row."""
     said: dict[ResultRow, list[str]] = {}
     for reader, plan in zip(readers, plans, strict=True):

@@ -39,11 +39,11 @@ UNTOLD_SPLIT = "UNKNOWN (the brokers report no cluster id)"
 """The verdicts for a split whose offsets before and after the move cannot be compared."""
 
 OTHER_RECORDS = "UNKNOWN (other records)"
-"""The verdict for a split of which the source selects other records than before."""
+"""The verdict for a split from which the source would select other records than before the change."""
 
 UNCERTAIN_READS = "the upstream did not always report the split's identity"
-"""The reason why counts are upper limits if the source may have read some of the records from another incarnation of
-the split."""
+"""If the source may have read some of the records from another incarnation of the split, counts are upper limits. This
+text is the reason that is shown for such counts."""
 
 CUT_SPLIT = "UNKNOWN (log cut at {cut})"
 """The verdict for a split whose upstream has lost records that the source has read; ``cut`` is the first lost
@@ -99,8 +99,8 @@ def with_cuts(
     positions: Positions,
     *after: Mapping[str, SplitState],
 ) -> Positions:
-    """Sets ``Positions.cuts``, which maps a split to the first offset that the upstream has lost, if this offset is
-    before a position of the split.
+    """Sets ``Positions.cuts``. If the upstream has lost offsets of a split before a position of the split, ``cuts``
+    maps this split to the first lost offset.
 
     Examines the positions in ``positions``, and the positions in ``after``, which a move would set. The upstream is
     contacted only for splits whose log has a later term (Kafka: leader epoch) than the position. ``name`` is the name
@@ -129,11 +129,11 @@ def verdict(
     positions: Positions,
     read_topics: Collection[str],
 ) -> Verdict:
-    """The effect of moving a split to ``new``: counts that are derived from the offsets in the log, or UNKNOWN with a
-    reason.
+    """Returns the effect of moving a split to ``new``. The effect consists of counts that are derived from the offsets
+    in the log, or is UNKNOWN with a reason.
 
     A gap consists of the never-read offsets between the last record that was read and ``new``. Duplicates are the
-    offsets at or after ``new`` that have been read already. ``read_topics`` are the topics of the splits with
+    offsets at or after ``new`` that have been read already. ``read_topics`` are the topics of all splits that have
     positions.
     """
     old, seen = positions.states.get(split), upstream.splits.get(split)
@@ -267,8 +267,8 @@ def preview_splits(
     after the move.
 
     ``after`` maps splits to their new positions; None means that the split is no longer read. If a split is missing
-    from ``after``, its position is unchanged or unknown. ``left`` is the upstream that the source no longer reads; the
-    records of that upstream after the old positions will never be read.
+    from ``after``, its position is unchanged or unknown. ``left`` is the upstream that the source leaves. The records
+    of that upstream after the old positions will never be read.
     """
     rows = []
     read_topics = frozenset(kind.split_topic(known) for known in positions.states)
@@ -328,9 +328,9 @@ def with_other_records(
     """Corrects the rows of a preview for new properties that select other records of the splits. Returns the rows, and
     True if a row has the verdict OTHER_RECORDS.
 
-    If records that only the new properties select are before a split's position, the source does not read these
-    records. Their number is not known. The rows of the splits ``restored`` stay unchanged, because the new properties
-    already selected the records before the positions of these splits.
+    Some records that only the new properties select may be before a split's position. The source does not read these
+    records, and their number is not known. The rows of the splits ``restored`` stay unchanged, because the new
+    properties already selected the records before the positions of these splits.
     """
     found = tuple(
         replace(row, verdict=OTHER_RECORDS, is_exact=False)

@@ -56,7 +56,7 @@ class AssumedCatalog:
     """The catalog that results from the statements checked so far. The effect of a statement that could not be planned
     is only approximated.
 
-    ``of_spark`` are the names of Spark tables that the script creates or that the caller declares.
+    ``of_spark`` are the names of Spark tables. The script creates these tables, or the caller declares them.
     """
 
     def __init__(self, snapshot: Snapshot, of_spark: Iterable[str]) -> None:

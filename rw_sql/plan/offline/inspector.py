@@ -81,8 +81,8 @@ class OfflineInspector:
     """An Inspector that reads only a catalog. ``unchecked`` lists the facts that the inspector could not determine, in
     the order in which these facts were needed.
 
-    For some facts, there is no value that is plausible for every upstream and every job. The methods of an offline
-    inspector raise Unanswerable for such facts.
+    For some facts, no value is plausible for every upstream and every job. If such a fact is needed, the methods of an
+    offline inspector raise Unanswerable.
     """
 
     def __init__(
@@ -94,8 +94,8 @@ class OfflineInspector:
         ask_spark: Callable[[AnalyzedQuery], QueryAnalysis | None] | None = None,
     ) -> None:
         """``columns`` are the known columns of the statement's query. ``readers`` are the views that are planned again
-        together with the view whose query changes. ``ask_spark`` calls Spark's analyzer; it returns None if the columns
-        of an input are not known."""
+        together with the view whose query changes. ``ask_spark`` is a function that calls Spark's analyzer, and that
+        returns None if the columns of an input are not known."""
         self._snapshot = snapshot
         self._columns = columns
         self._readers = readers
@@ -240,7 +240,7 @@ class _Upstreams:
         return None
 
     def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:
-        """Raises Unanswerable if the statement's columns depend on the schema."""
+        """Raises Unanswerable if the columns of the statement depend on the schema, because the schema is not known."""
         if is_needed:
             raise Unanswerable(REGISTRY)
         self._note(REGISTRY)

@@ -66,8 +66,8 @@ def is_of_the_world(statement: Statement, error: SqlError, inspector: OfflineIns
 
 
 def follows_from_blocked(statement: Statement, error: SqlError) -> bool:
-    """True if the error may be a mere consequence of an earlier error, because the statement refers to an object whose
-    CREATE statement has errors."""
+    """True if the statement refers to an object whose CREATE statement has errors, so that the error may be a mere
+    consequence of an earlier error."""
     kept = _OF_OTHERS | _OF_WORDS
     if error.kind is NOT_SUPPORTED and is_of_a_part(statement, error):
         return False

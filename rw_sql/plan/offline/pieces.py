@@ -32,7 +32,8 @@ _END_OF_COMMENT = re.compile(rf"\*/|\n(?=\s*{_BEGINS})", re.IGNORECASE | re.VERB
 def pieces_of(text: str) -> Iterator[ScriptStatement]:
     """The statements of a script.
 
-    A piece with an unclosed quote extends to the end of the script; :func:`rest_of` splits such a piece.
+    If a statement has an unclosed quote, its piece extends to the end of the script. :func:`rest_of` splits such a
+    piece.
     """
     yield from split_script(text)
 
@@ -78,7 +79,7 @@ def _cut(piece: ScriptStatement, end: int, start: int) -> tuple[ScriptStatement,
 
 
 def parse_piece(text: str, catalog: CatalogView) -> Statement | None:
-    """Parses a statement of a script; None for a Spark statement.
+    """Parses a statement of a script. Returns None for a Spark statement.
 
     Raises SqlError if the text is a statement of neither rw_sql nor Spark, or if the statement contains an unclosed
     quote or bracket.

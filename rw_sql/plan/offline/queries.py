@@ -243,9 +243,9 @@ def read_text(
     """Analyzes a query in Spark's SQL. Returns the findings and the columns of the query. ``inputs`` maps each relation
     to its columns, or to None if the columns are not known.
 
-    If ``names_columns`` is True, each column needs a unique name. For ``has_strict_quotes``, see :func:`analyze`. The
-    caller must refuse relations that are not among the inputs. ``is_function`` is a function that returns whether a
-    user may have defined a function with a folded name. The call of such a function is not a finding.
+    If ``names_columns`` is True, every column of the query must have a unique name. For ``has_strict_quotes``, see
+    :func:`analyze`. The caller must refuse relations that are not among the inputs. ``is_function`` is a function that
+    returns whether a user may have defined a function with a folded name. The call of such a function is not a finding.
     """
     known = {name: _analyzed(columns) for name, columns in inputs.items()}
     found = analyze(

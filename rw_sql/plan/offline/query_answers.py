@@ -39,8 +39,8 @@ _MAKES_ROWS = re.compile(r"\b(?:explode|posexplode|inline|stack|lateral|unnest|j
 class QueryColumns:
     """The known columns of a query.
 
-    ``columns`` are pairs (name, Spark type). The type is None if only the name is known. ``columns`` is None if the
-    names are not known either. ``given`` are the column names that the statement lists.
+    ``columns`` are pairs (name, Spark type). The type is None if only the name of the column is known. If not even the
+    names are known, ``columns`` is None. ``given`` are the column names that the statement lists.
     """
 
     columns: tuple[tuple[str, str | None], ...] | None = None

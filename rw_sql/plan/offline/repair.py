@@ -51,7 +51,7 @@ class Repair:
 
     ``hides_columns`` is True if the created object lacks some of the intended columns.
 
-    ``removed`` is the key of the option that was left out, if an option was left out.
+    If an option was left out, ``removed`` is the key of this option.
     """
 
     statement: Statement
@@ -146,7 +146,8 @@ def _instead_of_option(
     """Returns the option with its misspelt name corrected; for the option ``connector``, returns the option with its
     misspelt value corrected.
 
-    Returns an empty tuple, so that the option is removed, if the correct name is already used, and for any other error.
+    If the correct name is already used, or if the error is any other error, returns an empty tuple, so that the option
+    is removed.
     """
     if option.key == "connector":
         names = sink_connector_names() if isinstance(whole, CreateSink) else connector_names()

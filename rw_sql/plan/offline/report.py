@@ -18,8 +18,8 @@ class UnsafeNote:
     """The conditions for running an unsafe statement.
 
     ``switch`` is the statement that enables unsafe operations; None if the catalog already allows unsafe operations.
-    ``accepts`` are the words that the statement's ALLOW may contain, and ``allows`` are the words that this ALLOW
-    contains.
+    ``accepts`` are the words that the ALLOW clause of the statement may contain, and ``allows`` are the words that this
+    clause contains.
     """
 
     switch: str | None

@@ -1,8 +1,8 @@
 """Checks a script without running it: each statement is planned on the catalog that results from the statements before
 it.
 
-A statement with an error also changes the catalog, as far as the statement's effect is known. At least the name of the
-statement's object is recorded, so that no later statement reports the object as missing.
+A statement with an error changes this catalog too, as far as the statement's effect is known. At least the name of the
+statement's object is recorded, so that the object is not reported as missing in later statements.
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ class ScriptChecker:
         return is_schema(self.snapshot, name) if name is not None else bool(self.snapshot.all("schema"))
 
     def has_database(self, name: str) -> bool:
-        """True if a statement of the script creates a Spark database with this name. If there is no catalog, also
-        returns True for a name that is not similar to a schema of the script, because a Spark database may have this
-        name."""
+        """True if a statement of the script creates a Spark database with this name. Without a catalog, the result is
+        also True for a name that is not similar to the name of a schema in the script, because a Spark database may
+        have this name."""
         if name in self._assumed.databases:
             return True
         schemas = (PUBLIC, *(record.name for record in self.snapshot.all("schema")))

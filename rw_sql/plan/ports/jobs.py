@@ -57,8 +57,9 @@ class JobPort(Protocol):
         ...
 
     def being_backfilled(self) -> frozenset[str]:
-        """The ids of the jobs of views whose backfill is not complete. Unlike :meth:`backfills`, this method is used
-        only for notices. Therefore, a check without a warehouse can assume that no job is being backfilled."""
+        """The ids of the jobs of views whose backfill is not complete. The result is used only for notices, unlike the
+        result of :meth:`backfills`. Therefore, a check without a warehouse may assume that no view is being
+        backfilled."""
         ...
 
     def lags(self) -> Mapping[str, int | None]:

@@ -21,15 +21,14 @@ class Positions:
     and ``read_splits`` are the splits that have rows in the log.
 
     ``forgotten`` are splits whose position a RESET removed; these splits do not count as new. ``lives`` maps each split
-    to its incarnations, oldest first, each with the offsets in the log that were read from this incarnation. ``sparse``
-    are the splits in which some offsets have been found to have no record. ``is_complete`` is True if the log still
-    contains all rows that were ever read. ``pieces`` maps each split to the ranges of its offsets in the log; each
-    range comes with the run that wrote it. ``is_trimmed`` is True if some of the rows that were written have been
-    deleted from the log. ``readings`` contains the ranges in ``pieces``, and also the ranges whose rows were deleted
-    from the log. ``reader_epoch`` is the epoch of the oldest run that may still commit to the log; None if no run was
-    ever started. ``cuts`` maps a split to the first offset that the upstream has lost, if this offset is before the
-    split's position. The mapping contains only splits with such an offset
-    (:func:`rw_sql.plan.effects.verdicts.with_cuts`).
+    to its incarnations, oldest first. Each incarnation comes with those offsets in the log that were read from it.
+    ``sparse`` are the splits in which some offsets have been found to have no record. ``is_complete`` is True if the
+    log still contains all rows that were ever read. ``pieces`` maps each split to the ranges of its offsets in the log;
+    each range comes with the run that wrote it. ``is_trimmed`` is True if rows have been deleted from the log.
+    ``readings`` contains the ranges in ``pieces``, and also the ranges whose rows were deleted from the log.
+    ``reader_epoch`` is the epoch of the oldest run that may still commit to the log; None if no run was ever started.
+    ``cuts`` maps a split to the first offset that the upstream has lost, if this offset is before the split's position.
+    The mapping contains only splits with such an offset (:func:`rw_sql.plan.effects.verdicts.with_cuts`).
     """
 
     states: Mapping[str, SplitState] = field(default_factory=dict)
@@ -51,7 +50,7 @@ class CommittedRanges:
     """The ranges of one commit. The fields are the epoch at which the run of the commit started, and the offsets
     ``[start, end)`` that the commit contains for each split.
 
-    ``lives`` maps each split to its cluster and its incarnation, if the commit contains these.
+    If the commit contains the cluster and the incarnation of its splits, ``lives`` maps each split to these two values.
     """
 
     epoch: int
@@ -82,7 +81,7 @@ class PositionPort(Protocol):
         """The positions of a source's splits just before the operation with ``epoch`` took effect.
 
         ``stood`` are stored positions from before the operation. Runs that had started before the operation may have
-        made later commits, which advance these positions. The result contains the advanced positions.
+        made later commits. The result contains the positions after these commits.
         """
         ...
 

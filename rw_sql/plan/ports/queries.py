@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rw_sql.model.relations import Relation
 
 STREAM, UPSERT, WHOLE = "stream", "upsert", "whole"
-"""The modes of analysis, described at :class:`AnalyzedQuery`."""
+"""The values of :attr:`AnalyzedQuery.form`. The docstring of :class:`AnalyzedQuery` describes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +36,9 @@ TABLESAMPLE = "TABLESAMPLE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryAnalysis:
-    """The result of an analysis. It contains the schema as Spark's JSON and the key columns (empty if rows are
-    appended), or it is a refusal. If the only reason for the refusal is a type that a table cannot store, the result
-    also contains the schema.
+    """The result of an analysis. If Spark accepts the query, the result contains the schema as Spark's JSON and the key
+    columns (empty if rows are appended). Otherwise, the result is a refusal. If the only reason for the refusal is a
+    type that a table cannot store, the result also contains the schema.
 
     A ``refusal`` comes with a ``hint``, a ``kind``, the ``word`` of the query to which Spark points, and the
     ``relation`` that does not exist. ``kind`` is None if Spark accepts the query but the result cannot be kept up to

@@ -31,8 +31,8 @@ class LogSize:
     bytes, and the age of the oldest rows.
 
     ``since_ms`` is the beginning of the hour in which the log's oldest rows were written, in milliseconds since 1970;
-    None if the log is empty. ``empty`` are the columns, and the fields of structs, that are NULL in all of the log's
-    latest rows.
+    None if the log is empty. ``empty`` lists the columns and the fields of structs whose values are NULL in all of the
+    log's latest rows.
     """
 
     rows: int = 0

@@ -129,8 +129,8 @@ class UpstreamPort(Protocol):
         shape: SinkShape | None,
         candidates: tuple[SecretRecord, ...] = (),
     ) -> SinkLook:
-        """Checks whether a sink's target can store rows of this shape. If no shape is given, checks only whether the
-        target responds. Writes nothing.
+        """Checks whether a sink's target can store rows of the given shape, which consists of the sink's columns, keys
+        and type. If no shape is given, checks only whether the target responds. Writes nothing.
         """
         ...
 

@@ -1,6 +1,6 @@
-"""Finds columns that cannot identify the rows of a view, because the view's job would compare their values in another
-way than Spark's GROUP BY. Such columns are maps and strings with a collation. Spark can group maps but cannot compare
-maps. Arrow and Delta Lake compare strings by their bytes and ignore the collation."""
+"""Finds columns that cannot identify the rows of a view. The view's job would compare the values of such columns in
+another way than Spark's GROUP BY. Such columns are maps and strings with a collation. Spark can group maps but cannot
+compare maps. Arrow and Delta Lake compare strings by their bytes and ignore the collation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import ObjectRecord
 
 _COLLATIONS = "__COLLATIONS"
-"""The key in a field's metadata with which Spark marks strings that are not compared by their bytes."""
+"""A key in the metadata of a field. With this key, Spark marks fields whose strings are not compared byte by byte."""
 
 
 def unfit_key(keys: tuple[str, ...], *schemas: str) -> QueryAnalysis | None:

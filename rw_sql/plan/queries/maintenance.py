@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.query.maintained_form import Form, ViewQuery
 
 _PICKING = frozenset({"Project", "Filter", "SubqueryAlias", "View", "ResolvedHint", "Range", "LocalRelation"})
-"""The operators in Spark's plan for filters and projections of one relation."""
+"""The operators that Spark's plan can contain if a query only filters and projects the rows of one relation."""
 
 _OF_GROUPS = _PICKING | {"Aggregate", "Repartition", "RepartitionByExpression", "RebalancePartitions"}
 """The operators that return at most one row for each group. The operators for hints such as COALESCE are included,
@@ -270,11 +270,12 @@ def _combined(
 
 
 _SIGNED_AGGREGATES = frozenset({"Sum"})
-"""Spark's names of the aggregate functions whose result can be corrected by subtracting the value of a removed row."""
+"""The aggregate functions, by Spark's names, whose result can be corrected after a row is removed by subtracting the
+row's value."""
 
 _NOT_COMBINED = ("COLLATION", '"void"')
-"""Texts that occur in a schema if it has strings that Arrow compares differently from Spark, or columns of unknown
-types."""
+"""If a schema contains one of these texts, the schema has strings that Arrow compares differently from Spark, or
+columns of unknown types."""
 
 
 def _returns(inspector: Inspector, text: str, relations: tuple[Relation, ...], columns: Mapping[str, str]) -> bool:

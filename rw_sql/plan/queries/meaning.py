@@ -54,8 +54,8 @@ def dialect_of(record: ObjectRecord) -> str:
 
 
 def _as_stored(query: Query, dialect: str, record: SinkRecord) -> str | None:
-    """Returns the canonical form of a sink's query in a dialect, with the names of the inputs in the stored query; None
-    if the query cannot be translated."""
+    """Returns the canonical form of a sink's query, which is read in the given dialect. The result has the names of the
+    inputs that the stored query has. Returns None if the query cannot be translated."""
     try:
         text = query.text if dialect == "spark" else to_spark(query).text
     except SqlError:

@@ -71,9 +71,9 @@ def unstorable_query(
 
 
 def _may_be_function(name: str) -> bool:
-    """True if a user may have defined a function with this name. Returns False for RisingWave's functions in FROM,
-    because a query that calls such a function is most probably written in RisingWave's SQL, unless Spark has analyzed
-    the query."""
+    """True if a user may have defined a function with this name. Unless Spark has analyzed the query, the result is
+    False for RisingWave's functions in FROM, because a query that calls such a function is most probably written in
+    RisingWave's SQL."""
     return name not in _RISINGWAVE_RELATIONS
 
 

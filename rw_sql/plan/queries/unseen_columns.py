@@ -1,5 +1,4 @@
-"""Finds the columns that the ``*`` in the query of a view or sink would select, but that the view or sink itself does
-not have.
+"""Finds columns that a view or sink lacks although the ``*`` in its query would select them.
 
 Such columns were added to an input after the object's query was set. The object does not see these columns until the
 object's query is set again.

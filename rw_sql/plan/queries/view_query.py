@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Query
 
 _NOT_IN_NAMES = frozenset(",;{}()\n\t=")
-"""Characters that Delta Lake refuses in column names, but that occur in the names that Spark generates for unnamed
-expressions."""
+"""Characters that Spark uses in the names that it generates for unnamed expressions. Delta Lake refuses these
+characters in column names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +133,9 @@ def plan_query(
 def _require_same_tables(
     inspector: Inspector, query: Query, text: str, tables: tuple[str, ...], records: tuple[ObjectRecord, ...]
 ) -> None:
-    """Raises SqlError if the query reads a user's table by a name without a database, and the session has another
-    current database than the jobs. In a job, this name would refer to another table or to no table."""
+    """Raises SqlError if the query reads a user's table by a name without a database, and the current database of the
+    session differs from the current database of the jobs. In a job, this name would refer to another table or to no
+    table."""
     inputs = {record.name for record in records}
     if {*tables} <= inputs:
         return

@@ -35,7 +35,7 @@ def unallowed_words(splits: Iterable[SplitPreview], allow: Collection[str]) -> t
 
 
 def effect_without_counts(row: SplitPreview) -> tuple[object, ...]:
-    """Returns the effect on one split as a preview shows it, but without the numbers that change whenever new records
-    arrive upstream."""
+    """Returns the effect on one split in the form in which a preview shows this effect, but without the numbers that
+    change whenever new records arrive upstream."""
     verdict = row.verdict if row.verdict.startswith("UNKNOWN") else predicted_words((row,))
     return row.old, row.new, verdict

@@ -74,8 +74,8 @@ def require_switch(snapshot: Snapshot, span: Span) -> None:
 
 def token_of(snapshot: Snapshot, plan: Plan, *, leaves_unread: bool | None = None) -> str:
     """A digest of four things: the statement, the plan's fingerprint (such as new positions), the effects on splits,
-    and the epochs. The epochs are those of the affected objects, of the pauses of these objects, and of the objects
-    that these objects use.
+    and the epochs. The epochs of three kinds of objects are included: the affected objects, the pauses of these
+    objects, and the objects that these objects use.
 
     The token is valid only for this plan, and only until one of these values changes. ``leaves_unread`` states whether
     the preview shows records that a source leaves unread, in splits that the source no longer reads. If it is None, the
@@ -95,8 +95,8 @@ def token_of(snapshot: Snapshot, plan: Plan, *, leaves_unread: bool | None = Non
 
 
 def _effects(snapshot: Snapshot, plan: Plan) -> list[str]:
-    """Returns the effect on each split according to the preview, without the numbers that change whenever records are
-    written to a topic or read from it.
+    """Returns the effect on each split according to the preview. Numbers that change whenever records are written to a
+    topic or read from a topic are left out.
 
     The epochs alone are not sufficient, because an upstream can change without a new epoch: a topic may be deleted and
     created again, or retention may remove records. After such a change upstream, the effect differs from the effect

@@ -15,8 +15,8 @@ _SWEEPS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The position (layer, row) of each box and, for each arrow, the rows at which the arrow crosses the layers between
-    its two boxes.
+    """Contains the position (layer, row) of each box. Also contains, for each arrow, the rows at which the arrow
+    crosses the layers between its two boxes.
 
     A row may be a fraction, because arrows are then straighter. Two boxes of a layer are at least 1 apart.
     """
@@ -132,8 +132,8 @@ def _rows(
 
 
 def _apart(wanted: Sequence[float]) -> list[float]:
-    """The positions that keep the order of the requested positions, are at least 1 apart, and are as near as possible
-    to the requested positions (isotonic regression)."""
+    """Returns positions that are as near as possible to the requested positions (isotonic regression). The returned
+    positions keep the order of the requested positions and are at least 1 apart."""
     blocks: list[tuple[float, int]] = []
     for at, row in enumerate(wanted):
         total, size = row - at, 1

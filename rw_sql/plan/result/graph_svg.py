@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 _WIDTH, _HEIGHT, _GAP, _BETWEEN, _EDGE, _LINE = 190, 60, 60, 14, 8, 17
 _MOST_LETTERS = 24
-"""The maximum number of characters per line in a box, so that the text fits even in the widest common font."""
+"""The maximum number of characters per line in a box. With this number, a line fits into the box even in the widest
+common font."""
 
 STYLE = """\
 .graph text { font: 12px system-ui, sans-serif; fill: #1b1f24; }

@@ -27,10 +27,10 @@ class SplitPreview:
     the verdict. Unknown numbers are None.
 
     ``duplicates`` and ``gaps`` are the verdict's counts of records. If ``is_exact`` is false, these counts are upper
-    limits. ``reader`` is the name of a direct reader's view, if the preview has the splits of several readers.
-    ``written`` are the old offset, the new offset and the bounds in the upstream's notation, if the upstream does not
-    write offsets as numbers. ``sizes`` are the numbers of repeated and skipped bytes, if offsets do not count the bytes
-    of the split's log.
+    limits. ``reader`` is the name of a direct reader's view, if the preview has the splits of several readers. If the
+    upstream does not write offsets as numbers, ``written`` are the old offset, the new offset and the bounds in the
+    upstream's notation. If offsets do not count the bytes of the split's log, ``sizes`` are the numbers of repeated and
+    skipped bytes.
     """
 
     split: str

@@ -162,16 +162,16 @@ def _as_dependent(record: ObjectRecord) -> str:
 
 
 def _is_of_another(record: ObjectRecord, dependents: Iterable[ObjectRecord]) -> bool:
-    """True if the object is the rebuild of a view or the source of a table, and that view or table is itself a
-    dependent."""
+    """Returns True if the object is the rebuild of a view, or the source of a table, and if this view or table is
+    itself one of the dependents."""
     if isinstance(record, RebuildRecord):
         return any(found.id == record.view_id for found in dependents)
     return record.kind == "source" and any(found.kind == "table" and found.name == record.name for found in dependents)
 
 
 def _cancelled_rebuilds(snapshot: Snapshot, dropped: frozenset[int]) -> tuple[RebuildRecord, ...]:
-    """The rebuilds that must be cancelled although their views remain: rebuilds whose new query reads a dropped object,
-    and rebuilds that are swapped together with such a rebuild."""
+    """Returns the rebuilds that must be cancelled although the rebuilt views remain. A rebuild must be cancelled if its
+    new query reads a dropped object, or if it is swapped together with such a rebuild."""
     left = [rebuild for rebuild in snapshot.all("rebuild") if rebuild.view_id not in dropped]
     heads = [rebuild for rebuild in left if rebuild.id in dropped]
     if not heads:

@@ -35,8 +35,8 @@ def history_path(context: Context, spec: ViewSpec, given: ViewInput) -> str:
 
 
 def filled_path(context: Context, spec: ViewSpec, given: ViewInput, is_direct: bool) -> str:
-    """The path of the table to which the backfill of one input writes: the input's staging table, or the view's own
-    table."""
+    """Returns the path of the table to which the backfill of one input writes. This table is either the input's staging
+    table or the view's own table."""
     if is_direct:
         return context.warehouse.data(spec.view_id, spec.generation)
     return history_path(context, spec, given)
@@ -45,7 +45,7 @@ def filled_path(context: Context, spec: ViewSpec, given: ViewInput, is_direct: b
 def require_history(context: Context, spec: ViewSpec, *, is_direct: bool) -> None:
     """Raises StalledError, with a remedy, if the rest of a view's backfill cannot be read now.
 
-    Callers check this before they claim a run. Without this check, each attempt to start while the upstream is
+    Callers make this check before they claim a run. Without this check, each attempt to start while the upstream is
     unavailable would add a run and a fence.
     """
     snapshot = context.metastore.snapshot()

@@ -49,7 +49,7 @@ class ChunkDecoder:
         self, records: DataFrame, count: int, rows_of: Callable[[DataFrame], DataFrame], expected: Expected
     ) -> tuple[DataFrame, SaveFiles | None]:
         """Returns the rows of about ``count`` records, in the form in which the log would contain them. If Arrow writes
-        the files of the table, returns instead the records and the function that writes the files.
+        the files of the table, the result instead consists of the records and of the function that writes the files.
 
         ``rows_of`` decodes records with Spark. If Arrow decodes the records and the table's columns are columns of the
         log, Arrow writes the table's files. If the table has other columns, Arrow writes files below the table's

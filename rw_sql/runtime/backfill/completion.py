@@ -24,8 +24,8 @@ def is_live(context: Context, spec: ViewSpec, checkpoint: str) -> bool:
     """True if a view's backfill is complete: either no input needed a backfill, or the view's checkpoint points into
     the inputs' logs.
 
-    This function opens no staging table. If a process was killed while it deleted a staging table, only some of the
-    table's files exist.
+    This function opens no staging table, because some files of a staging table may be missing if a process was killed
+    while it deleted the table.
     """
     paths = [history_path(context, spec, given) for given in spec.inputs if given.history]
     if not paths:

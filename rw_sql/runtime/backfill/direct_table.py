@@ -50,8 +50,8 @@ HISTORY_GENERATION = 0
 def is_direct(context: Context, spec: ViewSpec) -> bool:
     """True if a view is backfilled directly.
 
-    False if the backfill of the view is unfinished and already has a staging table, because the backfill then continues
-    with this table.
+    The result is False if the view has an unfinished backfill that already has a staging table, because this backfill
+    continues with the staging table.
     """
     if spec.keys or len(spec.inputs) != 1:
         return False

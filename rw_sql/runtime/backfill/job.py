@@ -1,10 +1,10 @@
-"""Backfills a view: reads the records that are older than the view into a staging table, streams the staging table
-through the view's query, and then makes the query continue with the live log.
+"""Backfills a view in three phases: the job reads the records that are older than the view into a staging table,
+streams the staging table through the view's query, and makes the query continue with the live log.
 
-Each of the three phases resumes after a crash. The commits of the staging table record the offsets that the table
-contains. The view's query reads the staging table as a stream up to the table's end, with the view's own checkpoint.
-Afterwards, the checkpoint's last entry is rewritten so that it points into the source's log, right after the version at
-which the backfill was planned. The query continues at this position and keeps its state.
+After a crash, each phase continues where it was interrupted. The commits of the staging table record the offsets that
+the table contains. The view's query reads the staging table as a stream up to the table's end, with the view's own
+checkpoint. Afterwards, the checkpoint's last entry is rewritten so that it points into the source's log, right after
+the version at which the backfill was planned. The query continues at this position and keeps its state.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHUNK_RECORDS = 1_000_000
-"""The number of records in one read from upstream, and thus the maximum number that a backfill re-reads after a
-crash."""
+"""The maximum number of records that a backfill reads from upstream at once. After a crash, the backfill reads at most
+this number of records again."""
 
 LOG_CHUNK_RECORDS = 8_000_000
-"""The number of records in one read from the log."""
+"""The maximum number of records that a backfill reads from the log at once."""
 
 READING = "reading history"
 CATCHING_UP = "catching up"
@@ -459,11 +459,10 @@ class BackfillReader:
     def _require_unchanged(
         self, options: Mapping[str, str], chunk: tuple[BackfillChunk, ...], known: Mapping[str, int]
     ) -> None:
-        """Checks, after a chunk was read and before it is committed, that its records came from the expected
-        incarnation and log. Raises StalledError.
+        """Checks that the records of a chunk came from the expected incarnation and log; otherwise raises StalledError.
 
-        The check is made before the commit, because the table may already have readers. The check suffices, because a
-        deleted topic's id is never used again.
+        The caller makes this check after it has read the chunk and before the commit, because the table may already
+        have readers. The check is sufficient because the id of a deleted topic is never used again.
         """
         require_same_log(self.backfill.spec.name, self.kind, options, chunk, known)
         if self.watch is None:

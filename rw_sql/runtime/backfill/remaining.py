@@ -32,7 +32,7 @@ def plan_remaining(
     """Returns the version of the source's log from which a backfill copies, and the chunks that are not in ``held``
     yet.
 
-    The upstream is contacted only if the source has read offsets of the history again, in a later term. Raises
+    The upstream is contacted only if the source has read offsets of the history a second time, in a later term. Raises
     StalledError if the upstream does not respond.
     """
     version, pieces = held_log(context.warehouse, source)

@@ -32,14 +32,15 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 _WHOLE = "the end of the history"
-"""The split name in the last commit's ranges, and the error text of that commit's only row. Views skip this row."""
+"""The last commit of a staging table has this text in two places: as the name of the split in the commit's ranges, and
+as the error text of the commit's only row. Views skip this row."""
 
 
 def is_there(warehouse: Warehouse, path: str) -> bool:
     """True if the table exists.
 
-    A table without its first commit counts as deleted, because a process was killed while it deleted the table. In an
-    existing table, the first commit always exists, because upkeep does not clean up staging tables.
+    A table without its first commit counts as deleted. The first commit is missing only if a process was killed while
+    it deleted the table, because upkeep does not clean up staging tables.
     """
     return 0 in commit_versions(warehouse, path)
 
@@ -85,11 +86,12 @@ class BackfillStaging:
         )
 
     def result(self, rows: DataFrame) -> DataFrame:
-        """Converts rows of the log to rows of this table. Both are equal, so the rows are returned unchanged."""
+        """Converts rows of the log to rows of this table. The rows are returned unchanged, because this table stores
+        the log's rows without a conversion."""
         return rows
 
     def columns_in_log(self, log: DataFrame) -> Mapping[str, str] | None:
-        """Maps each column of this table to its name in the log. Both names are equal."""
+        """Maps each column of this table to the column's name in the log. The two names are equal."""
         del log
         return {name: name for name in self.schema.names}
 

@@ -19,11 +19,11 @@ MOVING = "waits until the owner of its former resource group has stopped it"
 
 
 class Arrivals:
-    """Tracks the jobs that were moved to the group of this process, and decides which of them may run here and which
-    still wait.
+    """Tracks the jobs that were moved to the group of this process. Decides for each of these jobs whether the job may
+    run in this process or must still wait.
 
-    A moved job waits until every other owner has stopped the job or has ended. Fences alone would keep the rows of the
-    job correct. But without this wait, the runs of both owners could fence each other, and a pause could count as
+    A moved job waits until every other owner has stopped the job or has ended. Without this wait, fences would still
+    keep the rows of the job correct. But the runs of the two owners could fence each other, and a pause could count as
     applied while the other owner still reads.
     """
 

@@ -1,4 +1,4 @@
-"""For planning, reads checkpoints and the files to which they refer. Also carries out changes to checkpoints.
+"""Reads checkpoints, and the files to which checkpoints refer, for planning. Also carries out changes to checkpoints.
 
 Does not use Spark.
 """
@@ -66,8 +66,8 @@ class CheckpointFolders:
 def carry_out(effect: Effect, *, actor: str, running: Callable[[str], str | None] = nothing_runs) -> int:
     """Carries out an effect and returns the number of the rewrite in the checkpoint's journal.
 
-    Raises SqlError, and changes no file, if a job uses the checkpoint or has advanced the checkpoint since the effect
-    was planned.
+    If a job uses the checkpoint, or has advanced the checkpoint since the effect was planned, raises SqlError and
+    changes no file.
     """
     files = CheckpointFiles.at(effect.path)
     checkpoint = read_checkpoint(files)

@@ -41,14 +41,15 @@ logger = logging.getLogger(__name__)
 
 _MOST_DISCOVERIES = 4
 _LOCKED_SECONDS = 1.0
-"""The interval in seconds between two checks while a statement keeps readers stopped until the statement commits."""
+"""While a statement keeps readers stopped until its commit, this is the interval in seconds between two checks."""
 
 
 class SplitDiscovery:
     """Checks the upstreams of running sources for new splits, each at its own interval and at most four at a time.
 
-    The source that has been due for the longest time is checked first, so slow upstreams only delay the checks of other
-    upstreams. ``stall`` is the function that stops a job for a reason that a check has found.
+    The source that has been due for the longest time is checked first. Therefore, slow upstreams only delay the checks
+    of other upstreams, but do not prevent these checks. ``stall`` is the function that stops a job for a reason that a
+    check has found.
     """
 
     def __init__(self, context: Context, stall: Callable[[JobSpec, StalledError], None]) -> None:
@@ -64,7 +65,7 @@ class SplitDiscovery:
         self._forgotten_at: Snapshot | None = None
 
     def schedule(self, source_id: int) -> None:
-        """Makes the next :meth:`look` check a source even if the source's interval is not over."""
+        """Requests that the next call of :meth:`look` checks a source, even if the source's interval is not over."""
         with self._next_check_lock:
             self._next_check[source_id] = 0.0
 

@@ -71,8 +71,8 @@ _PAUSE_SECONDS = 0.5
 _QUICK_ANSWER_SECONDS = 10.0
 """If a user takes longer than this time in seconds to confirm a preview, the statement queries the upstream again."""
 _QUICK_COMMIT_SECONDS = LOCK_SECONDS - COMMIT_SECONDS
-"""The limit that replaces ``_QUICK_ANSWER_SECONDS`` for a block and a REWIND, whose previews take longer to read. After
-this time, the locks of running readers are too old for a commit."""
+"""For a block and for a REWIND, this limit in seconds replaces ``_QUICK_ANSWER_SECONDS``, because their previews take
+longer to read. After this time, the locks that keep readers stopped are too old for a commit."""
 _COMMITTED = "stopped waiting for the jobs; the statement stays committed"
 _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
 
@@ -134,8 +134,8 @@ class Executor:
                 return self._run(statement, session)
 
     def _wait(self, statement: ast.Wait, session: SessionState) -> tuple[ResultRow, ...]:
-        """WAIT: blocks until all backfills, rebuilds and refreshes have finished, either of the whole warehouse or of
-        one object."""
+        """Runs WAIT, which blocks until all backfills, rebuilds and refreshes of the whole warehouse, or of one object,
+        have finished."""
         jobs = None
         snapshot = self._context.metastore.snapshot()
         resolved_wait = resolved(statement, snapshot, session.search_path)
@@ -250,14 +250,14 @@ class Executor:
         return snapshot, plan
 
     def _plan_as(self, shown: Plan | None, confirmed: set[str]) -> tuple[Snapshot, Plan] | None:
-        """If nothing that the confirmed plan depends on has changed, returns this plan and the snapshot on which to
-        commit the plan. Otherwise, returns None.
+        """If the facts on which the confirmed plan depends have not changed, returns this plan and the snapshot on
+        which the plan will be committed. Otherwise, returns None.
 
         Only the plan of an INJECT is used again, because a new plan would resolve TO LATEST to other offsets. No reader
-        can have advanced the positions in the meantime: the source is paused, or no job writes the checkpoint. Other
-        statements are planned again, because their plans contain epochs and positions that advance.
+        can have advanced the positions in the meantime, because the source is paused or because no job writes the
+        checkpoint. Other statements are planned again, because their plans contain epochs and positions that advance.
 
-        If the upstream has changed so that the plan would have another effect, the plan's token is removed from
+        If the upstream has changed and the plan would therefore have another effect, the plan's token is removed from
         ``confirmed``. A new plan might have the same token, although no user has seen the preview of the new plan.
         """
         if shown is None or not isinstance(shown.statement, ast.InjectSourceOffsets | ast.InjectCheckpointOffsets):
@@ -374,7 +374,7 @@ class Executor:
     def _commit(self, commit: _Commit, operation: Operation, plan: Plan, snapshot: Snapshot, started: float) -> int:
         """Commits a plan's operation, carries out the plan's effect, and returns the epoch.
 
-        Stores the result in ``commit``, where a KeyboardInterrupt does not lose it. Raises ConcurrentCommit.
+        Stores the result in ``commit``, so that a KeyboardInterrupt does not lose the result. Raises ConcurrentCommit.
         """
         try:
             with gc_paused():
@@ -433,8 +433,8 @@ class Executor:
     def _pass_gate(
         self, snapshot: Snapshot, plan: Plan, session: SessionState, confirmed: set[str], *, in_advance: bool
     ) -> float:
-        """If exactly the plan ``plan`` is confirmed, returns the time in seconds that the user has taken to answer, or
-        0 if the user was not asked. If the plan is not confirmed, raises SqlError with the preview.
+        """If exactly the plan ``plan`` is confirmed, returns the number of seconds that the user has taken to answer (0
+        if the user was not asked). If the plan is not confirmed, raises SqlError with the preview.
         """
         require_switch(snapshot, plan.statement.span)
         question = question_of(snapshot, plan)
@@ -468,8 +468,8 @@ def _milliseconds_since(started: float) -> int:
 
 
 def _sleep_on() -> None:
-    """The replacement for ``wake`` after a commit for which no statement waits. Does nothing, because the owner finds
-    the commit soon enough by polling."""
+    """Replaces ``wake`` after a commit for which no statement waits. This function does nothing, because the owner
+    polls the catalog and finds the commit soon enough."""
 
 
 def _set_parameter(session: SessionState, name: str, value: str | None) -> None:

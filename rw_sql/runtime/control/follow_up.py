@@ -42,8 +42,8 @@ _MARK_SECONDS = 1.0
 def is_awaited(plan: Plan) -> bool:
     """True if the statement waits for the owner.
 
-    The statements in ``HOLDS`` always wait, even if no running job has to change, because the owner must first have
-    read the change, for example a pause, from the catalog.
+    The statements in ``HOLDS`` always wait, even if no running job has to change. They wait until the owner has read
+    their change, for example a pause, from the catalog.
     """
     return isinstance(plan.statement, HOLDS) or any(not step.is_catalog for step in plan.steps)
 

@@ -26,7 +26,7 @@ def require_owners(context: Context, snapshot: Snapshot, plan: Plan) -> None:
 
     The default group needs no owner, because a warehouse is often set up before a process runs its jobs. Statements
     that only stop jobs are allowed. Moving an object out of a group without an owner is allowed too. If the owner's
-    last heartbeat is old by this machine's clock, the owner is observed for up to LEASE_SECONDS.
+    last heartbeat is old according to this machine's clock, the function observes the owner for up to LEASE_SECONDS.
     """
     if plan.operation is None:
         return

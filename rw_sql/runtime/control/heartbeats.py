@@ -1,5 +1,5 @@
-"""Detects progress that is not visible in the tables yet: during the start of a job, during the planning of its first
-batch, and inside long batches and chunks of a backfill.
+"""Detects progress that is not visible in the tables yet. Such progress occurs during the start of a job, during the
+planning of the job's first batch, and inside long batches and long chunks of a backfill.
 
 Finished tasks of Spark count as progress. On a busy machine, work that takes seconds on idle cores may take minutes.
 Therefore, the CPU time of the thread that plans, decodes or merges also counts as progress, and so does the CPU time of
@@ -40,7 +40,7 @@ class Beats:
     def __init__(self) -> None:
         self._marks: dict[str, tuple[object, ...]] = {}
         self._cpu: dict[str, tuple[float, float]] = {}
-        """For each job, the time of a check, and the CPU time at that check."""
+        """Maps each job to the time of a check, and to the CPU time that was measured at that check."""
         self._next = 0.0
 
     def of(self, running: Mapping[str, Job], starting: Mapping[str, WorkerThread], now: float) -> list[str]:

@@ -34,7 +34,7 @@ check."""
 
 _LONG_RETRY_SECONDS = 1.0
 """The time in seconds after which the status of a job shows that a retry is in progress. On an idle machine, most
-retries take less."""
+retries take less time."""
 
 
 @dataclass(slots=True)
@@ -42,11 +42,11 @@ class JobSlot:
     """One job, with its desired spec, its running instance, and the time of its next retry.
 
     ``awaiting`` is the spec that the job adopts when the batch in progress has ended. ``idle`` is the job's state at
-    rest. A job at rest counts as running, even while it is being woken (``is_woken``). ``going_to_rest`` is the job's
-    spec while the job is being stopped in order to rest. ``problem`` is the reason why the upstream of a source at rest
-    cannot be watched. ``behind`` is the known number of unread records, and ``is_queued`` means that the job's start
-    may wait for other starts. ``worker`` is the thread that starts or stops the job now. If ``is_settled`` is true, the
-    job's status cannot change until the job is woken or the catalog changes.
+    rest. A job at rest counts as running, even while the job is being woken (``is_woken``). ``going_to_rest`` is the
+    job's spec while the job is being stopped in order to rest. ``problem`` is the reason why the upstream of a source
+    at rest cannot be watched. ``behind`` is the known number of unread records. If ``is_queued`` is true, the job's
+    start may wait for the starts of other jobs. ``worker`` is the thread that starts or stops the job now. If
+    ``is_settled`` is true, the job's status cannot change until the job is woken or the catalog changes.
     """
 
     job_id: str
@@ -96,8 +96,8 @@ class JobSlot:
 
     @property
     def is_unchanged_by_rest(self) -> bool:
-        """True if the job has the spec that the catalog requires, and is at rest, is being stopped in order to rest, or
-        is being woken."""
+        """True if the job has the spec that the catalog requires and is in one of three states: the job is at rest, is
+        being stopped in order to rest, or is being woken."""
         if self.going_to_rest is not None:
             return self.going_to_rest == self.wanted
         return self.idle is not None and self.running is None and self.idle.spec == self.wanted
@@ -141,7 +141,7 @@ class JobSlot:
     def back_off(self, reason: str, *, is_lasting: bool = False) -> None:
         """Schedules a retry with an increasing delay.
 
-        Failed runs count even if new splits have been discovered since these runs.
+        Earlier failed runs increase the delay even if new splits have been discovered since these runs.
 
         If the reason is lasting, the delay is the maximum delay.
         """
@@ -226,12 +226,13 @@ def _at_rest(idle: Idle) -> str:
 
 
 def due_slots(slots: Collection[JobSlot], now: float, most: int) -> list[JobSlot]:
-    """Returns the slots whose jobs must be started or stopped now: all due slots that a statement has changed, and
-    queued slots up to the limit ``most``. Queued slots that are already being started or stopped count towards the
-    limit. Slots with the most unread records come first.
+    """Returns the slots whose jobs must be started or stopped now. These are all due slots that a statement has
+    changed, and queued slots up to the limit ``most``. Queued slots that are already being started or stopped count
+    towards the limit. Slots with the most unread records come first.
 
-    If the numbers are equal, as at the start of a process, sources come first. The query of a view polls its inputs
-    until the inputs have rows, which takes CPU time from the jobs that are being started.
+    If the numbers are equal, as at the start of a process, sources come first. Sources come first because the query of
+    a view polls its inputs until the inputs have rows, and this polling takes CPU time from the jobs that are being
+    started.
     """
     due = [slot for slot in slots if slot.needs_work(now)]
     waiting = (slot for slot in due if slot.is_queued)
@@ -243,8 +244,8 @@ def due_slots(slots: Collection[JobSlot], now: float, most: int) -> list[JobSlot
 
 
 def doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
-    """The jobs of rebuilt views that must not start yet, because the job of the rebuild still runs and writes the same
-    table."""
+    """Returns the jobs of rebuilt views that must not start yet. Such a job must not start while the job of the rebuild
+    still runs, because both jobs write the same table."""
     found = set()
     for job in busy:
         serving, _, generation = job.partition(".")

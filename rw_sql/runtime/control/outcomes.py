@@ -29,8 +29,8 @@ APPLIED = "applied"
 
 
 def completed(records: Iterable[OperationRecord], applied_epoch: int) -> tuple[OperationRecord, ...]:
-    """Returns the operations with missing outcomes filled in: operations up to ``applied_epoch`` get the outcome
-    APPLIED."""
+    """Returns the operations with outcomes. An operation without an outcome gets the outcome APPLIED if its epoch is at
+    most ``applied_epoch``."""
     return tuple(replace(record, outcome=_outcome(record, applied_epoch)) for record in records)
 
 

@@ -61,7 +61,8 @@ LOOK_SECONDS = 0.2
 checks whether the lease is free."""
 
 _STORE_LOOK_SECONDS = 1.0
-"""The same interval in seconds for a warehouse in an object store, where each check of a table is a request."""
+"""The interval that replaces ``LOOK_SECONDS`` for a warehouse in an object store, where each check of a table is a
+request."""
 
 _OUTCOME_SECONDS, _MOST_OUTCOME_SECONDS = 2.0, 10.0
 _LOOK_BACK = 50
@@ -243,8 +244,8 @@ class Owner:
             )
 
     def _warn(self, text: str, error: Exception) -> None:
-        """Logs a failure, unless the cause is that nothing can be written to the warehouse. This cause is logged only
-        once."""
+        """Logs a failure. The failure is not logged if its cause is that nothing can be written to the warehouse,
+        because that cause is logged only once."""
         if not self._context.explains(error):
             logger.warning(text, error)
 
@@ -339,8 +340,8 @@ class Owner:
         return bool(quiesced_jobs(self._context, self._context.metastore.snapshot()))
 
     def _tell_applied(self, epoch: int, *, at_once: bool = False) -> None:
-        """Writes the applied epoch to the lease: at once if another process may be waiting for this epoch, otherwise
-        after a short delay."""
+        """Writes the applied epoch to the lease. If another process may be waiting for this epoch, writes it at once,
+        and otherwise after a short delay."""
         if epoch <= self._told_epoch:
             return
         now = time.monotonic()

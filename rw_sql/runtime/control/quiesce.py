@@ -48,10 +48,12 @@ COMMIT_SECONDS = 60.0
 the commit."""
 
 _APART_SECONDS = 86_400.0
-"""The maximum difference between the clocks of two machines for which a lock of another machine still applies."""
+"""The maximum difference in seconds between the clocks of two machines. If the clocks differ by more, a lock of the
+other machine does not apply."""
 
 _seen: dict[tuple[str, str, int, int], float] = {}
-"""The time on the monotonic clock at which this process first read each lock, by (warehouse, lock, source, end)."""
+"""Maps each lock, as (warehouse, lock, source, end), to the time on the monotonic clock at which this process first
+read the lock."""
 
 _LOOK_SECONDS = 0.02
 _MARK_SECONDS = 1.0
@@ -68,8 +70,8 @@ def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, seen_seconds: float | 
     sources resume after a session is killed. Finally, a lock becomes invalid after LOCK_SECONDS, because its session
     may be suspended, or may never get an answer to its question. ``seen_seconds`` is the time in seconds since this
     process first read the lock. For a lock that a process on another machine made, this time is compared with
-    LOCK_SECONDS, because the clock of the other machine may differ from the clock of this machine. The lock is older
-    than this time. It therefore expires here no earlier than in the process that made the lock.
+    LOCK_SECONDS, because the clock of the other machine may differ from the clock of this machine. The lock is at least
+    as old as this time, so the lock expires on this machine no earlier than in the process that made it.
     """
     if lock.is_released or snapshot.epoch != lock.epoch:
         return False
@@ -82,7 +84,7 @@ def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, seen_seconds: float | 
 
 
 def quiesced_jobs(context: Context, snapshot: Snapshot, group: str | None = None) -> dict[str, tuple[QuiesceLock, ...]]:
-    """The jobs that locks keep stopped now; with ``group``, only the jobs of that group."""
+    """Returns the jobs that locks keep stopped now. If ``group`` is given, returns only the jobs of that group."""
     found: dict[str, tuple[QuiesceLock, ...]] = {}
     locks = context.metastore.jobs.quiesce_locks()
     seen = _seconds_seen(context.warehouse.uri, locks)
@@ -120,9 +122,9 @@ def lock_sources(
 ) -> tuple[QuiesceLock, ...]:
     """Locks sources for the commit that follows ``snapshot``, and returns when their readers have stopped.
 
-    Without an owner no reader runs, and a new owner respects the lock. If a reader neither stops nor makes progress for
-    ``seconds``, releases the lock and raises SqlError SOURCE_IS_RUNNING. Waits longer while this process does not know
-    whether the reader's owner still runs.
+    If there is no owner, no reader runs, and a new owner will respect the lock. If a reader neither stops nor makes
+    progress for ``seconds``, releases the lock and raises SqlError SOURCE_IS_RUNNING. Waits longer while this process
+    does not know whether the reader's owner still runs.
     """
     for source_id in sources:
         _require_one_group(snapshot, source_id)
@@ -197,8 +199,9 @@ def release_locks(context: Context, locks: tuple[QuiesceLock, ...], wake: Callab
 
 
 def try_release(context: Context, locks: tuple[QuiesceLock, ...], wake: Callable[[], None]) -> None:
-    """Like :func:`release_locks`, but an error of the store is only logged. The error is not raised, because the
-    statement may be committed. The locks end with the next commit or after LOCK_SECONDS in any case."""
+    """Does the same as :func:`release_locks`, but only logs an error of the store. The error is not raised, because the
+    statement may already be committed. Even after such an error, the locks end with the next commit or after
+    LOCK_SECONDS."""
     try:
         release_locks(context, locks, wake)
     except (OSError, DeltaError) as error:
@@ -215,8 +218,8 @@ def _has_stopped(context: Context, name: str) -> bool:
 
 
 def _groups_to_stop(context: Context, name: str) -> frozenset[str]:
-    """The groups whose readers the locks ``name`` stop, and whose owners have not yet reported that these readers have
-    stopped."""
+    """Returns the resource groups of the readers that the locks ``name`` stop. A group is left out if its owner has
+    already reported that these readers have stopped."""
     locks = [lock for lock in context.metastore.jobs.quiesce_locks() if lock.hold == name and not lock.is_taken]
     snapshot = context.metastore.snapshot()
     return frozenset(group for lock in locks for group in _reader_groups(snapshot, lock.source_id))
@@ -249,9 +252,9 @@ def _name(snapshot: Snapshot, source_id: int) -> str:
 def once_stopped(plan: Callable[[], _T], session: SessionState, wake: Callable[[], None]) -> _T:
     """Calls ``plan`` and returns its result.
 
-    If the statement requires that the readers of a paused source have stopped, waits for the readers and calls ``plan``
-    again, until ``statement_timeout``: another session may have paused the source a moment ago, or the owner that stops
-    the readers may have started a moment ago. ``wake`` wakes the owner if this process is the owner.
+    If the readers of a paused source must stop first, waits for them and calls ``plan`` again, until
+    ``statement_timeout``. Readers may still run because another session has just paused the source, or because the
+    owner that stops them has just started. ``wake`` wakes the owner if this process is the owner.
     """
     started = time.monotonic()
     while True:

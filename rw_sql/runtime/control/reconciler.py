@@ -1,4 +1,5 @@
-"""Makes the running jobs match the catalog: stops, starts and restarts jobs, and reports their statuses.
+"""Makes the running jobs match the catalog. For this purpose, the module stops, starts and restarts jobs, and reports
+the statuses of the jobs.
 
 Each job has a :class:`JobSlot` in this process. At most one action on a job runs at a time. Jobs do not wait for each
 other: an upstream that does not respond delays only its own job.
@@ -56,7 +57,8 @@ _LOOK_SECONDS = 0.2
 
 STOPPED_READER_SECONDS = 60.0
 """The time in seconds for which the resources of a stopped reader are kept for a warm start. A move of a source takes
-less time than this, and a warm start makes the move faster."""
+less time than this limit. Therefore, the reader can be started warm after the move, so that the move takes less
+time."""
 
 MOST_STARTS = 16
 """The maximum number of jobs that start at the same time, not counting jobs that a statement starts. The limit matters
@@ -94,7 +96,7 @@ class Reconciler:
         self.applied_epoch = -1
         """The last epoch at which every job matched the catalog."""
         self.let_go_epoch = -1
-        """The last epoch at which every job that runs in this process belongs to this process's resource group."""
+        """The last epoch at which all jobs that run in this process are jobs of this process's resource group."""
         self.acted_epoch = -1
         """The last epoch for which this process has begun to change the jobs."""
         self.pending: frozenset[str] = frozenset()
@@ -362,7 +364,7 @@ class Reconciler:
     def _hold_back(self, slot: JobSlot, spec: JobSpec, problem: Failure) -> bool:
         """Schedules a retry of ``spec``, unless the problem is final.
 
-        Returns False if the desired spec has changed in the meantime, which makes the problem irrelevant.
+        Returns False if the desired spec has changed in the meantime, because the problem is then irrelevant.
         """
         with self._deciding:
             if slot.wanted != spec:

@@ -1,5 +1,5 @@
-"""Determines which jobs may rest, and defines the state of a job at rest: the positions at which the job's query was
-closed, and whether new input has been committed since then.
+"""Determines which jobs may rest, and defines the state of a job at rest. This state consists of the positions at which
+the job's query was closed, and shows whether new input has been committed since then.
 
 A waiting streaming query polls its input dozens of times a second, and occupies threads, a Spark session and
 connections. Therefore, if the job of a source, view or sink has had nothing to read for ``idle_job_timeout``, the job
@@ -161,9 +161,9 @@ def may_rest(spec: JobSpec | None) -> bool:
     """True if a job with this spec can rest.
 
     A source whose upstream sends each record only once cannot rest. An MQTT broker, for example, sends messages only to
-    a running reader, and a database keeps the records of its log until the reader confirms them. A view that reads an
-    upstream directly cannot rest, because the watcher of upstreams can compare only the positions of logs. A job that
-    reads a user's own Delta table cannot rest, because nothing reports that table's commits.
+    a running reader, and a database keeps the records of its log until the reader confirms them. A view with a direct
+    reader cannot rest, because the watcher of upstreams compares upstreams only with the positions of shared sources. A
+    job that reads a user's own Delta table cannot rest, because nothing reports that table's commits.
     """
     match spec:
         case IngestSpec():
@@ -237,9 +237,9 @@ def stored(idle: Mapping[str, Idle]) -> str:
 def read_stored(context: Context, text: str, wanted: Mapping[str, JobSpec]) -> dict[str, Idle]:
     """Returns those jobs in the result of :func:`stored` that may stay at rest in this process.
 
-    A job may stay at rest if its definition and position are the same as at the end of its last run and nothing has
-    been committed to its inputs since then. After an upgrade of rw_sql, each job is started once, because a start
-    adapts the job's table.
+    A job may stay at rest if two conditions are met: its definition and position are the same as at the end of its last
+    run, and nothing has been committed to its inputs since then. After an upgrade of rw_sql, each job is started once,
+    because a start adapts the job's table.
     """
     runs, snapshot = context.metastore.jobs.last_runs(), context.metastore.snapshot()
     found: dict[str, Idle] = {}

@@ -1,8 +1,8 @@
 """Decides which idle jobs (jobs without new input) rest, and wakes jobs at rest when the upstream has new records, when
 an input has a new commit, or on request.
 
-The reconciler calls this module in each pass. A job at rest costs no time in a pass, because a pass checks the job only
-if one of its inputs is not at rest.
+The reconciler calls this module in each pass. A job at rest usually costs no time in a pass, because a pass checks such
+a job only if one of the job's inputs is not at rest.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _REMOTE_SECONDS = 2.0
-"""The interval in seconds at which input tables in an object store are checked for commits that were not made by a
-batch."""
+"""The interval in seconds at which input tables in an object store are checked for commits that no batch of a job has
+made."""
 
 _NOTE_SECONDS = 1.0
 """The minimum interval between two writes of the list of jobs at rest, in seconds."""
@@ -105,8 +105,8 @@ class Rests:
             self._noting.exception()
 
     def recall(self, slots: Mapping[str, JobSlot]) -> None:
-        """Keeps a job at rest if an earlier process left the job at rest and nothing that concerns the job has changed
-        since then. The first pass calls this method."""
+        """Keeps a job at rest if two conditions are met: an earlier process left the job at rest, and nothing that
+        concerns the job has changed since then. The first pass calls this method."""
         try:
             text = self._context.warehouse.read_text(_file(self._context))
         except FileNotFoundError:
@@ -291,8 +291,8 @@ class Rests:
         """The objects of running jobs that may have committed since the last pass.
 
         On a local path, checking a table for commits costs microseconds. In an object store, each check takes a
-        request. There, tables are therefore checked only after a batch, and every few seconds for commits without a
-        batch.
+        request. In an object store, tables are therefore checked only after a batch, and every few seconds for commits
+        that no batch has made.
         """
         if self._context.warehouse.is_local or now >= self._next_remote_look:
             self._next_remote_look = now + _REMOTE_SECONDS

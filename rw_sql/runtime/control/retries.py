@@ -28,7 +28,7 @@ _MOST_SOUND_FACTOR = 60.0
 lasted."""
 
 _RESTARTS_OF_FLAPPING = 3
-"""A job counts as flapping if it has had more than this number of failed runs since its last recovery."""
+"""A job counts as flapping if more than this number of its runs have failed since the job last recovered."""
 
 
 @dataclass(slots=True)

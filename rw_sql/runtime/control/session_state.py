@@ -1,4 +1,4 @@
-"""The state of one attached session, which its statements read and change."""
+"""Defines the state of one attached session. The statements of the session read and change this state."""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ def take_over(context: Context, group: str, *, is_forced: bool) -> Takeover:
     """Releases the lease of a group whose owner does not respond. If ``is_forced`` is False, nothing is changed.
 
     If the warehouse is a copy, and the owner runs the jobs of the original, the lease is released and no process is
-    killed. Raises SqlError OWNER_ALIVE if the owner works, is on another machine, or cannot be killed.
+    killed. Raises SqlError OWNER_ALIVE in three cases: the owner works normally, the owner is on another machine, or
+    the owner cannot be killed.
     """
     lease = context.metastore.jobs.lease(group)
     at = now_ms()

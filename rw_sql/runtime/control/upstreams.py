@@ -163,5 +163,6 @@ def _seen(connector: str, options: Mapping[str, str]) -> Upstream:
 
 
 def _told(error: OSError) -> str:
-    """Returns, as one line, an error that a connector has raised although it should have returned the error."""
+    """Returns an error as one line of text. A connector has raised this error, although it should have returned the
+    error."""
     return " ".join(str(error).split()) or type(error).__name__

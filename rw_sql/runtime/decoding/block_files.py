@@ -63,11 +63,12 @@ class BlockFiles:
     is written unchanged.
 
     The first column of a batch contains the text of each record (see ``BlockReader``). The next columns are the
-    records' columns in ``kept``, followed by the columns in ``computed``, whose values Spark has computed. The order of
-    the columns in the batch identifies them, not their names. ``schema`` are the columns of the files. Columns that
-    none of the other attributes provide are NULL. ``constants`` are the values of the columns that have the same value
-    in all rows. ``by_split`` has the values of one column whose value depends on the record's split. ``renamed`` are
-    the columns of the files whose names differ from the names in the other attributes (name in the files → other name).
+    records' columns in ``kept``, followed by the columns in ``computed``, whose values Spark has computed. The columns
+    in the batch are identified by their order and not by their names. ``schema`` are the columns of the files. Columns
+    that none of the other attributes provide are NULL. ``constants`` are the values of the columns that have the same
+    value in all rows. ``by_split`` has the values of one column whose value depends on the record's split. ``renamed``
+    are the columns of the files whose names differ from the names in the other attributes (name in the files → other
+    name).
     """
 
     folder: str

@@ -43,7 +43,8 @@ _QUOTED = rf'{_OPEN}"'
 def one_line(text: Column) -> Column:
     """Removes the line break that a record's writer may have added. Spark would read the line break as part of a value.
 
-    If a line was cut before the line feed of a CRLF, the line ends with a carriage return only.
+    If the writer has cut a line between the two characters of a CRLF, the line ends with only a carriage return, which
+    is removed too.
     """
     has_end = f.endswith(text, f.lit("\n")) | f.endswith(text, f.lit("\r"))
     return f.when(has_end, f.regexp_replace(text, r"(?:\r\n|\n|\r)\z", "")).otherwise(text)

@@ -85,9 +85,9 @@ def log_statistics(statement: CreateSource) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """For records with given columns, the expressions for those columns of the log that do not depend on the run.
-    ``first`` are the columns before the columns of the run and the batch, and ``last`` are the columns after these
-    columns."""
+    """For records with given columns, the expressions for those columns of the log that do not depend on the run. In
+    the log, the columns ``first`` precede the columns for the run and the batch, and the columns ``last`` follow
+    them."""
 
     recipe: DeferredColumns
     first: tuple[Column, ...]
@@ -106,8 +106,8 @@ _written: WeakKeyDictionary[SparkContext, dict[tuple[CreateSource, int, tuple[st
 class Decoder:
     """Converts upstream records of one connector to the log's rows. The batches of a run share one decoder.
 
-    The last ``added`` columns were added to the source later. In formats without field names, an older record ends
-    before these columns.
+    The last ``added`` columns were added to the source later. In formats without field names, a record that is older
+    than these columns has no fields for them.
     """
 
     statement: CreateSource

@@ -1,10 +1,10 @@
 """Decodes JSON records with Arrow, one block of records at a time.
 
-Arrow's parser decodes a block in a fifth of the time that ``from_json`` needs. Arrow's parser accepts fewer values: it
-converts no number to a string and no string to a number. If one value does not fit its column, Arrow's parser cannot
-read the whole block. Therefore, this module decodes only *certain* records: records for which ``from_json`` would
-surely return the same values. All other records are left to :mod:`rw_sql.runtime.decoding.plain_values`, which also
-determines the errors.
+Arrow's parser decodes a block in a fifth of the time that ``from_json`` needs. However, Arrow's parser accepts fewer
+values than ``from_json``, because it does not convert numbers to strings or strings to numbers. If one value does not
+fit its column, Arrow's parser cannot read the whole block. Therefore, this module decodes only *certain* records:
+records for which ``from_json`` would surely return the same values. All other records are left to
+:mod:`rw_sql.runtime.decoding.plain_values`, which also determines the errors.
 
 Spark sends this module by value to its Python processes, which may not have rw_sql, so it imports only Arrow and NumPy.
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _MOST_READS = 64
-"""The maximum number of attempts to read parts of a block. Records that are still unread after these attempts do not
-count as certain."""
+"""The maximum number of attempts to read parts of a block. If a record is still unread after these attempts, its result
+does not count as certain."""
 
 _FEWEST = 32
 """A part of a block with at most this many records is not divided further."""
@@ -40,19 +40,19 @@ _PLAIN_BYTES, _MOST_BYTES, _MOST_NESTED = 900, 50_000, 900
 
 _LONG_NUMBER = "[0-9]{900}"
 _DAY = r"(?:000[2-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-8][0-9]{3}|9[0-8][0-9]{2}|99[0-8][0-9]|999[0-8])-[0-9]{2}-[0-9]{2}"
-"""The pattern of a day in the years 2 to 9998. In every time zone, such a day is in the years that a column can
-store."""
+"""The pattern of a day in the years 2 to 9998. Such a day is within the range of years that a column can store,
+regardless of the time zone."""
 
 _MOMENT = rf"{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:[.][0-9]{{1,6}})?"
 _ZONE = r"(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
 _NO_NUMBER = r"[:,\[][ \t\r\n]*-?(?:NaN|Inf)"
-"""The pattern of numbers that are not valid JSON but that Arrow's parser accepts, even in members that are not
+"""Matches numbers that are not valid JSON. Arrow's parser accepts such numbers, even in members that are not
 columns."""
 
 _COLON = r"[ \t\r\n]*:"
 _MEMBER = re.compile(rf'"([A-Za-z0-9_\u017f\u212a]+)"{_COLON}')
-"""The names of members that may differ from a column's name only in case. In Unicode, two letters beyond ASCII become
-an ASCII letter if they are written in another case: ``ſ`` and the Kelvin sign."""
+"""Matches the names of members that may be the name of a column in another case. In Unicode, two letters beyond ASCII
+become an ASCII letter if they are written in another case: ``ſ`` and the Kelvin sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +218,9 @@ def _are_exact(table: pa.Table, strings: pa.Array) -> np.ndarray:
 
 
 def _names_match(strings: pa.Array, nulls: Mapping[str, np.ndarray]) -> np.ndarray:
-    """False for records that may contain a member whose name differs only in case from the name of a column that is
-    NULL. ``nulls`` maps each name to a mask of the records in which its column is NULL."""
+    """Returns False for a record if a column of the record is NULL, and the record may contain a member whose name
+    differs from the column's name only in case. Returns True for all other records. ``nulls`` maps each name to a mask
+    of the records in which its column is NULL."""
     match = np.ones(len(strings), dtype=bool)
     at = np.flatnonzero(np.logical_or.reduce(list(nulls.values())))
     texts, member = strings.take(pa.array(at)), rf'"(?:{"|".join(sorted(nulls))})"{_COLON}'

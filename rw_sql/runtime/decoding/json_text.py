@@ -31,7 +31,7 @@ END = f"{SECRET}end"
 CORRUPT = "_rw_corrupt"
 
 LONG_STRINGS = {"maxStringLen": str(2**31 - 1)}
-"""The option that removes the limit of 20,000,000 characters, above which ``from_json`` reads no string."""
+"""By default, ``from_json`` reads no string of more than 20,000,000 characters. This option removes the limit."""
 
 OPTIONS = {
     **LONG_STRINGS,

@@ -70,7 +70,7 @@ _STRICT_LOCALE = {"locale": "de-CH"}
 """A locale in which ``"1,5"`` is not a decimal. In Spark's default locale, the comma is ignored and the value is 15."""
 
 _WITH_EMPTY = ("CHARACTER VARYING", "BYTEA")
-"""The types with an empty value, which CSV writes as two quotes."""
+"""The types that have an empty value. CSV writes an empty value as two quotes."""
 
 _AS_TEXT = (*TEMPORAL, "BYTEA")
 """The types that are always read as text, because JSON has several forms for them.
@@ -79,7 +79,7 @@ Spark, for example, would always read a numeric time as seconds.
 """
 
 _CHANGED_NUMBER = r"^-?[0-9]+[.][0-9]+(E-?[0-9]+)?\z|^0\z"
-"""The pattern of a number as Spark writes it into text. The original text may have spelled the number differently."""
+"""Matches a number as Spark formats it. The original text of the record may have a different spelling of the number."""
 
 _ESCAPED_NAME = rf'"[^"\\]*+(?:\\.[^"\\]*+)++"{SPACE}:'
 
@@ -144,7 +144,8 @@ def read_csv(
     """Returns the records with their rows, and the errors of the records that have no row. ``shown`` has the same
     meaning as in :func:`read_json`.
 
-    A record may lack the last columns if its number of fields is in ``widths``. The missing columns are then NULL.
+    If the number of a record's fields is in ``widths``, the record may lack the last columns. The missing columns are
+    NULL in this case.
     """
     names = [column.name for column in columns]
     records = records.withColumn(_TEXT, csv_text.one_line(f.col("value").cast("string")))
@@ -316,8 +317,8 @@ def _all_fit(items: Column, data_type: DataType, rules: ValueRules) -> Column | 
 
 
 def _may_be_numbers(read: Column, data_type: DataType) -> list[Column]:
-    """Returns the conditions under which a string is or contains a number whose original spelling may differ from the
-    text that was read."""
+    """Returns conditions on a string that was read. A condition is true if the string is or contains a number, and the
+    original spelling of this number may differ from the string."""
     if data_type.element is not None:
         return _some(read, data_type.element, _may_be_numbers)
     if data_type.value is not None:
@@ -362,8 +363,8 @@ def _has_nulls_of_fields(read: Column, data_type: DataType) -> list[Column]:
 def _has_other_case(text: Column, names: Sequence[str]) -> Column:
     """True if ``text`` may contain one of the names in a different case.
 
-    If two names differ only in case (``userId`` in the row, ``userid`` in a STRUCT), the result is true for every
-    spelling of these names, because only a member's place shows which of the two names is meant.
+    If two of the names differ only in case (``userId`` in the row, ``userid`` in a STRUCT), the result is true for
+    every spelling of these names. Only the place of a member shows which of the two names is meant.
     """
     # Characters of the names are escaped, first as in JSON and then as in a pattern.
     either = _any_of(names)

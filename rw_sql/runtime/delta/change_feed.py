@@ -38,7 +38,8 @@ def feed_begin(warehouse: Warehouse, table: str, after: int) -> int:
 
 
 def begin_feed(output: JobOutput) -> None:
-    """Enables a table's change feed from this time on. The call is made between two commits of the table's job.
+    """Enables the change feed of a table for all later commits. This function must be called between two commits of the
+    table's job.
 
     This function uses a separate ``DeltaTable`` object, because the batch in progress may be reading through the job's
     object. The job looks for newer versions before each commit, so the job finds the commit of this setting.

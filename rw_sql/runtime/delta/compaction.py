@@ -46,8 +46,8 @@ def compact(table: DeltaTable, partition: str | None = None, *, is_brief: bool =
     """Compacts small files. Returns the number of files that were replaced.
 
     ``partition`` is the table's partition column, if it has one. In this case, the job appends only to the partition
-    with the newest value. Stream readers see no row twice, because compaction is not new data (Delta protocol,
-    ``dataChange``).
+    with the newest value. Streams that read the table see no row twice, because the commit of a compaction is marked as
+    containing no new data (Delta protocol, ``dataChange``).
 
     If ``is_brief`` is true, only tiny files of the newest partition are compacted, unless it has very many small files.
     Otherwise, a few tiny files could cause the rewriting of all files below :data:`TARGET_BYTES`, and the job would

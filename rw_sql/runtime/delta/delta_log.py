@@ -40,9 +40,10 @@ class JobCommit:
     new progress may omit ``tables``. ``rows`` are the numbers of rows by upstream table (change data capture only; None
     in commits of earlier versions of rw_sql). ``terms`` maps each split to the term of its log (Kafka: leader epoch) at
     the end of the split's range, if this term is known (see :class:`rw_sql.connectors.base.SplitState`). ``sent`` is
-    the last batch whose rows the target of a sink has (-1: none; None: unknown); the target does not get empty batches.
-    ``merged`` is the number of rows that a merge adds, replaces or deletes. It is set only if the commit of the merge
-    has no counters from the library that wrote the commit (see :func:`written_rows`).
+    the last batch whose rows the target of a sink has. It is -1 if there is no such batch, and None if the batch is
+    unknown. (The target does not get empty batches.) ``merged`` is the number of rows that a merge adds, replaces or
+    deletes. It is set only if the commit of the merge has no counters from the library that wrote the commit (see
+    :func:`written_rows`).
     """
 
     job: str
@@ -170,9 +171,9 @@ _looks: dict[str, _Look] = {}
 def latest_version(warehouse: Warehouse, table: str) -> int:
     """The table's newest version; -1 if there is no table.
 
-    On a local path, this function only checks for versions after the newest version that it has found before, because
-    listing a log of 100,000 commits takes half a second. In an object store, this function does the same if a listing
-    would take several requests.
+    On a local path, this function only looks for versions after the newest version that an earlier call has found,
+    because listing a log of 100,000 commits takes half a second. In an object store, this function does the same if a
+    listing would take several requests.
     """
     files = warehouse.files_at(table)
     if not files.is_local:
@@ -205,9 +206,9 @@ def _newest_from(exists: Callable[[int], bool], known: int) -> int | None:
     """Returns the newest version of a log that has had the version ``known``; None if only a listing can show the
     newest version.
 
-    The number of calls of ``exists`` grows with the logarithm of the number of new versions. The existing versions have
-    no gap, because the oldest versions are cleaned up first. The last call checks that the result itself was not
-    cleaned up in the meantime.
+    The number of calls of ``exists`` grows with the logarithm of the number of new versions. There is no gap between
+    existing versions, because the oldest versions are cleaned up first. The last call of ``exists`` checks that the
+    resulting version was not cleaned up in the meantime.
     """
     low, step = known, 1
     while exists(low + step):
@@ -387,8 +388,8 @@ _WRITTEN: Mapping[str, tuple[_Counter, ...]] = {
     "UPDATE": (("num_updated_rows", "numUpdatedRows"),),
     "DELETE": (("num_deleted_rows", "numDeletedRows"),),
 }
-"""For each operation that rewrites files, the counters of the rows that the operation changes. The counter of the rows
-that the operation copies unchanged from the old files is left out."""
+"""Maps each operation that rewrites files to the counters of the rows that the operation changes. The counter for rows
+that are copied unchanged from the old files is not included."""
 
 
 def _info(actions: list[dict[str, Any]]) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 If a commit has change files, or files with deletion vectors, a batch of the stream reads the commit as a whole. Any
 other commit consists of added and removed files. The rows of these files are the changes of the commit. A batch may end
-after any of these files, so a removed row and the row that replaces it may come in different batches. Examples of such
-commits are an overwrite, a restore and a merge of :class:`rw_sql.runtime.delta.object_store_merge.FileMerge`.
+after any of these files. Therefore, a removed row and the new row that replaces it may come in different batches.
+Examples of such commits are an overwrite, a restore and a merge of
+:class:`rw_sql.runtime.delta.object_store_merge.FileMerge`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def divided_files(actions: Iterable[dict[str, Any]]) -> tuple[int, ...] | None:
-    """The sizes in bytes of the files of a commit, if a batch of the change feed may end after any of these files. The
+    """If a batch of the change feed may end after any file of a commit, returns the sizes in bytes of these files. The
     sizes are in the order in which an offset of the stream counts the files. The result is None if a batch reads the
     commit as a whole."""
     sizes = []

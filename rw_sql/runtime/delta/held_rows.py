@@ -52,9 +52,9 @@ def small_rows(rows: DataFrame) -> pa.Table | None:
 def in_any_order(rows: DataFrame) -> DataFrame:
     """Returns the same rows in a form that can be persisted.
 
-    Spark may know that rows are sorted by columns that the query does not return, as for ``max(text) GROUP BY k``. In
-    this case, Spark fails to read the rows after they were persisted. This function makes Spark forget the order of the
-    rows. The function needs no shuffle, and changes nothing else.
+    For some queries, such as ``max(text) GROUP BY k``, Spark's plan states that the rows are sorted by columns that the
+    query does not return. In this case, Spark fails to read the rows after they were persisted. This function makes
+    Spark forget the order of the rows. The function needs no shuffle, and changes nothing else.
     """
     return rows.coalesce(_MOST_PARTITIONS)
 

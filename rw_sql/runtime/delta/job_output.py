@@ -1,6 +1,6 @@
 """Writes each batch of a job exactly once to the job's Delta table: small batches with delta-rs, others with Spark.
 
-The fence uses one application id per job, with versions ``run × 2³² + batch`` (Delta protocol, "Transaction
+The fence uses one application id per job, and versions of the form ``run × 2³² + batch`` (Delta protocol, "Transaction
 Identifiers"). A run starts by committing a fence: an empty append that has the version of the run's batch 0. From then
 on, an append of an older run has no effect: an append by this module fails, and an append by Spark is skipped. A run
 that directly follows an idle run of the same process needs no fence, because the run's first batch is refused if
@@ -133,7 +133,7 @@ class JobOutput:
 
     @staticmethod
     def reopen(warehouse: Warehouse, path: str, *, job: str, run: int, epoch: int, generation: int = 1) -> JobOutput:
-        """Like :meth:`open`, for an existing table. Raises TableNotFoundError."""
+        """Does the same as :meth:`open`, but only for an existing table. Raises TableNotFoundError."""
         output = JobOutput(
             warehouse=warehouse, path=path, job=job, run=run, epoch=epoch, generation=generation, table=DeltaTable(path)
         )
@@ -144,8 +144,8 @@ class JobOutput:
         """Converts this output to the output of the job's next run, without a fence.
 
         This output must commit nothing more. The fence of the old run remains valid until the first batch of the next
-        run. This batch is refused if another run has committed. Returns None if a fence is needed, because something
-        was committed in between, another run was claimed, or the table was replaced.
+        run. This batch is refused if another run has committed. Returns None if a fence is needed. A fence is needed if
+        something was committed in between, if another run was claimed, or if the table was replaced.
         """
         if path != self.path or run != self.run + 1:
             return None
@@ -432,7 +432,7 @@ class JobOutput:
         fault("batch.after_merge")
 
     def upsert_frame(self, frame: DataFrame, keys: Sequence[str], batch: int, *, rows: int | None = None) -> None:
-        """Like :meth:`upsert_rows`, for a batch of ``rows`` rows that is too large for one process.
+        """Does the same as :meth:`upsert_rows`, for a batch of ``rows`` rows that is too large for one process.
 
         The caller must persist the frame. Raises StalledError if an executor does not share the table's folder. On a
         local path, Spark itself commits, so this problem may be detected only after the commit. In this case, the table

@@ -1,4 +1,4 @@
-"""Limits a merge to the files that may contain its keys."""
+"""Limits a merge to the table's files that may contain keys of the merge."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Finds sources whose log is lost. A log is lost if the positions of its source refer to a log that does not exist.
 
-In two cases, a source has no log although no log is lost: no job has created the log yet, or a statement has set all
-positions while the log was missing. In both cases, no position refers to a version of a log.
+A source without a log need not have lost its log: perhaps no job has created the log yet, or a statement has set all
+positions while the log was missing. In these two cases, no position refers to a version of a log.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@ files.
 
 Each file that contains one of the keys is replaced by new files, which contain the file's remaining rows and the new
 rows (copy on write, like Spark's own MERGE). If the table has a change feed and a commit contains no explicit change
-files, readers derive the feed from all rows in the added and removed files (Delta protocol, "Add CDC File"). A first
-commit therefore divides each affected file into two files, without changing data: one file with the rows that stay, and
-one file with the rows to remove. The batch's commit then removes exactly the files with the rows to remove, and adds
-exactly the new rows. Readers of the feed see each changed row as one delete and one insert.
+files, readers derive the feed from all rows in the added and removed files (Delta protocol, "Add CDC File"). Therefore,
+a first commit divides each affected file into two files: one file with the rows that stay, and one file with the rows
+to remove. This commit changes no data. The batch's commit then removes exactly the files with the rows to remove, and
+adds exactly the new rows. Readers of the feed see each changed row as one delete and one insert.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ logger = logging.getLogger(__name__)
 
 BATCH = "_rw_batch"
 _TOLD = ((OP, "string"), ("_rw_column", "string"), ("_rw_reason", "string"), ("_rw_at", "timestamp"), (BATCH, "long"))
-"""The columns of the table of rejected rows that follow the row's own columns: the operation, the refused column, the
-reason, the time, and the sink's batch."""
+"""In the table of rejected rows, these columns follow the row's own columns. They contain the operation, the refused
+column, the reason, the time, and the sink's batch."""
 
 _UPKEEP_EVERY = 50
 """The number of batches with refused rows after which small files are merged."""
@@ -134,7 +134,8 @@ class RejectedRows:
         self._pending = []
 
     def put(self, rows: pa.Table, refusals: Sequence[Refusal], batch: int) -> pa.Table:
-        """Adds the refused rows to those already stored for the batch; returns the rows that were not refused."""
+        """Adds the refused rows to the refused rows that are already stored for the batch. Returns the rows that were
+        not refused."""
         indexes = [refusal.index for refusal in refusals]
         taken = rows.take(pa.array(indexes, pa.int64()))
         self._pending.append(self._told(taken, refusals, batch))
@@ -244,9 +245,9 @@ def discard_from(warehouse: Warehouse, path: str, batch: int) -> None:
 
 
 def carry_over(warehouse: Warehouse, old: str, new: str, batch: int) -> None:
-    """Copies the rows of all batches up to ``batch`` from one table of rejected rows, ``old``, to another one, ``new``.
-    In ``new``, the copied rows replace the rows of these batches. Creates ``new`` if needed; does nothing if ``old``
-    does not exist."""
+    """Copies the rows of all batches up to ``batch`` from the table of rejected rows ``old`` to the table of rejected
+    rows ``new``. In ``new``, the copied rows replace the rows of these batches. Creates ``new`` if needed; does nothing
+    if ``old`` does not exist."""
     if latest_version(warehouse, old) < 0:
         return
     table = DeltaTable(old)

@@ -26,12 +26,12 @@ class Restores:
     _found: dict[int, int] = field(default_factory=dict, init=False)
 
     def restored_before(self, first: int) -> int | None:
-        """Looks for a RESTORE commit at version ``first`` or later that restored the table to a version before
-        ``first``, and returns this earlier version. Returns None if there is no such RESTORE commit, or if the table
-        has no commit before ``first``.
+        """Looks for a RESTORE commit that has version ``first`` or a later version, and that restored the table to a
+        version before ``first``. Returns this earlier version. Returns None if there is no such RESTORE commit, or if
+        the table has no commit before ``first``.
 
-        The search ends at such a RESTORE commit and reads no later commits, because a rewind point may keep the commits
-        of a week.
+        The search ends at the first such RESTORE commit and reads no later commits. Reading all commits could take
+        long, because a rewind point may keep the commits of a week.
         """
         known = self._found_before(first)
         if known is not None or not has_commit(self.warehouse, self.table, first - 1):

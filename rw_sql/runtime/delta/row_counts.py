@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import Connector
 
 MISCOUNT = "MISCOUNT"
-"""The first word of the stall reason if a batch has a wrong number of rows."""
+"""If a job stalls because a batch has a wrong number of rows, the stall reason begins with this word."""
 
 _MOST_LEAVES = 16
 _ROWS = "numOutputRows"
@@ -43,7 +43,7 @@ class RowCount:
 class Expected:
     """The expected number of rows of a batch: between ``least`` and ``most``.
 
-    ``limits_of`` names the origin of these limits in an error message.
+    ``limits_of`` is the text with which an error message names the origin of these limits.
 
     If ``of_read`` is true, the limits apply to the rows that the batch reads, not to the rows that the batch writes. If
     ``is_row_by_row`` is true, each row that the batch reads becomes one row that the batch writes.
@@ -68,7 +68,7 @@ class Expected:
 
 
 ANY = Expected()
-"""The expectation that any number of rows meets."""
+"""An expectation that is met by any number of rows."""
 
 
 @runtime_checkable
@@ -90,10 +90,10 @@ def expected_of(
     """The number of rows to expect from a batch's ranges of offsets. ``is_row_by_row`` is true if each record becomes
     one row.
 
-    The result is the number of records in the upstream's log, if the log contains this number, each record becomes one
-    row, and the source's ``options`` are given. This number applies only to the rows that the batch writes, because
-    Spark may read more rows of a table than the range contains, and filter them afterwards. Raises the exceptions of
-    the connector's ``read_batch``.
+    If the source's ``options`` are given, each record becomes one row, and the upstream's log contains the number of
+    records, the result is this number. This number applies only to the rows that the batch writes, because Spark may
+    read more rows of a table than the range contains, and filter them afterwards. Raises the exceptions of the
+    connector's ``read_batch``.
     """
     if options is not None and is_row_by_row and isinstance(kind, _LoggedCounts):
         logged = kind.logged_records(options, ranges)
@@ -120,8 +120,8 @@ def at_most(expected: Expected) -> Expected:
 
 
 def of_rows_read(expected: Expected) -> Expected:
-    """Returns the expectation for queries that may drop rows and for which the rows that they read are counted. The
-    limits apply to the rows that are read."""
+    """Returns the expectation for a query that may drop rows, if the rows that the query reads are counted. The limits
+    apply to the rows that are read."""
     return replace(expected, of_read=True, is_row_by_row=False)
 
 

@@ -6,9 +6,10 @@ are invisible to readers. Delta's own writer in Spark would do the same work. Ho
 because it computes statistics for each row and looks the table up for each commit.
 
 In an object store, moving a file is a copy, and Spark's plain writer would move each file twice. Therefore, in an
-object store, Delta's writer in Spark writes each file to its final place, into a separate table in a folder below the
-table's folder. The caller commits these files to the table, and the log of the separate table is deleted. Spark never
-commits to the table itself, because its log store for S3 may replace a version that another process has written.
+object store, Delta's writer in Spark writes each file to its final place. The writer adds the files to a separate
+table, which is in a folder below the table's folder. The caller commits these files to the table, and the log of the
+separate table is deleted. Spark never commits to the table itself, because its log store for S3 may replace a version
+that another process has written.
 
 On a local path, the driver finds the files by listing the folder. The listing does not show files that an executor
 wrote elsewhere or that were deleted. The listing may show files that no task reported. Therefore, the numbers of rows
@@ -226,7 +227,7 @@ def merge_problem(warehouse: Warehouse, path: str, version: int, rows: int | Non
     """Checks the commit of a MERGE in which Spark had ``rows`` rows to merge. Returns the problem as text; empty if the
     commit is correct.
 
-    The commit lists the files that tasks report, even if an executor wrote them to another machine's disk.
+    The check is needed because the commit also lists files that an executor wrote to another machine's disk.
     """
     actions = read_actions(warehouse, path, version)
     infos = [action["commitInfo"] for action in actions if "commitInfo" in action]

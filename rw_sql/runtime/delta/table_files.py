@@ -2,9 +2,9 @@
 writers left behind.
 
 Only a commit's file records which data files the commit replaced. Cleaning up a commit therefore takes three steps:
-write a list of the replaced files, delete the commit's file, and delete the listed files when no reader can need
-them any more. After a crash at any point, the next run completes the remaining steps. Listing a file twice does no
-harm.
+write a list of the replaced files, delete the commit's file, and delete the listed files when no reader can need them
+any more. After a crash at any point, the next run completes the remaining steps. It does no harm if a file is in two
+lists.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 GRACE_SECONDS = 3600.0
-"""The time in seconds for which a replaced file is kept after its commit was cleaned up, for queries that read an older
-version."""
+"""After the commit of a replaced file was cleaned up, the file is kept for this time in seconds, because a query may
+still read an older version."""
 
 COMMITS_GRACE_SECONDS = 20.0
-"""The time in seconds for which commits are kept after a checkpoint covers them, for queries that have listed them and
-are still reading.
+"""After a checkpoint covers a commit, the commit is kept for this time in seconds, because a query may have listed the
+commit and may still read it.
 
 Spark's streams list the log at every poll, and every file in the log slows down a listing. A longer time therefore
 makes each batch slower.
@@ -90,7 +90,8 @@ class TableFiles:
             self._checkpoints.add(table.version())
 
     def oldest_needed(self, bound: int, *, keeps_restores: bool = False) -> int | None:
-        """The newest version up to ``bound`` before which all commits can be deleted; None if there is no such version.
+        """Returns the newest version up to ``bound`` for which the following holds: all commits before this version can
+        be deleted. Returns None if there is no such version.
 
         A complete checkpoint of this version exists, and is old enough that no reader needs earlier commits. If
         ``keeps_restores`` is true, no RESTORE commit at this version or later restores an earlier version. The stored
@@ -206,11 +207,11 @@ class TableFiles:
         """Deletes old files that a killed writer left behind, and that no commit and no list names; returns the number
         of files.
 
-        Deletes no file that a readable version of the table needs: such a file is either live, or removed by a later
-        commit, which still exists. If a list cannot be read, deletes no file, because queries that have begun may need
-        the files in that list.
+        Does not delete a file that a readable version of the table needs. Such a file is either live, or was removed by
+        a later commit that still exists. If a list cannot be read, deletes no file, because queries that have begun may
+        need the files in that list.
 
-        Reads commits, newest first, only until each old file is found in a commit. Usually, no commit has to be read.
+        Reads commits, newest first, only until each old file was found in a commit. Usually, no commit has to be read.
         """
         self._remove_older(
             [name for name in self.warehouse.list_names(self.pending) if name.endswith(".writing")], ORPHAN_SECONDS

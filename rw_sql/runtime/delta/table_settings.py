@@ -26,7 +26,7 @@ STATISTICS = "delta.dataSkippingStatsColumns"
 statistics for the first 32 columns."""
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
-"""The setting of a table that keeps a change feed."""
+"""The setting that makes a table keep a change feed."""
 
 
 def add_columns(table: DeltaTable, schema: Schema) -> bool:

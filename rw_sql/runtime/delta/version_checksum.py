@@ -1,10 +1,10 @@
 """Writes version checksum files, so that Spark does not have to compute the state of a table's version.
 
 A checksum file contains a table's protocol and metadata, the number of files, and the total size of the files (Delta
-protocol, "Version Checksum File"). Without a checksum file, Spark runs a job that reads every commit since the last
-checkpoint to find the protocol and the metadata. Spark also compiles new code for this job at each version. The library
-delta-rs does not write checksum files, so rw_sql writes them for its own commits. If a file is missing because a
-process was killed, Spark reads the log instead.
+protocol, "Version Checksum File"). If there is no checksum file, Spark runs a job to find the protocol and the
+metadata. This job reads every commit since the last checkpoint. Spark also compiles new code for this job at each
+version. The library delta-rs does not write checksum files, so rw_sql writes them for its own commits. If a file is
+missing because a process was killed, Spark reads the log instead.
 
 After a commit, delta-rs updates its own state of the table, which takes 4 to 10 ms. On a local path, another thread
 writes the checksum file at the same time, because a view needs 0.12 s more to read the new version if this file is
@@ -84,7 +84,7 @@ class TableState:
 
 @dataclass(slots=True)
 class VersionChecksums:
-    """The checksum files of one table. The only job that commits to the table writes these files."""
+    """The checksum files of one table. Only the job that commits to the table writes these files."""
 
     warehouse: Warehouse
     path: str
@@ -116,8 +116,8 @@ class VersionChecksums:
 
     @contextmanager
     def committing(self, table: DeltaTable) -> Iterator[None]:
-        """A context manager for one commit through ``table``. On a local path, writes the checksum of the next version
-        as soon as the commit's file exists, if the checksum of the version of ``table`` is known.
+        """A context manager for one commit through ``table``. On a local path, if the checksum of the version of
+        ``table`` is known, writes the checksum of the next version as soon as the commit's file exists.
 
         If another process commits that version, the checksum describes that process's commit. The caller must still
         call :meth:`write` after the commit.

@@ -2,10 +2,11 @@
 
 Operator state is not changed. The last committed entry of the offset log is replaced in place, so that batch numbers
 continue. A planned batch that has written nothing is removed. A planned batch whose rows are already in the view must
-be finished first. Therefore, no batch number is reused for other rows, and no batch number is skipped.
+be finished first. Because of these rules, no batch number is used again for other rows, and no batch number is skipped.
 
-The process may be killed after any step. Every change to the checkpoint therefore first records the old content, and
-finally updates the record. If a change was interrupted, the next start recomputes everything from the recorded content.
+The process may be killed after any step. Therefore, the old content is recorded before every change to the checkpoint,
+and the record is updated after the change. If a change was interrupted, the next start recomputes everything from the
+recorded content.
 """
 
 from __future__ import annotations

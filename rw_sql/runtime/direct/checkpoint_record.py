@@ -44,15 +44,15 @@ class ReaderRecord:
 
 
 EMPTY = ReaderRecord(lines=(), epochs={}, lives={}, parked={})
-"""The record that is assumed for a checkpoint that does not contain one."""
+"""If a checkpoint does not contain a record, this record is assumed."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One change to a checkpoint. ``was`` is the record before the change. ``before`` is the last committed entry of
     the offset log before the change; None if there was no entry.
 
-    ``epochs`` are the epochs in the record after the change. ``dropped`` is the offset entry of the removed batch. This
-    batch was planned but had written nothing.
+    ``epochs`` are the epochs in the record after the change. If a batch was removed because it was planned but had
+    written nothing, ``dropped`` is the offset entry of this batch.
     """
 
     number: int

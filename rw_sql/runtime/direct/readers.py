@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 _ERRORS = "errors"
 
 _RECORD_BYTES = 512 * 1024
-"""The assumed size in bytes of a record that has not been read yet. Few records are larger. With this size, a batch of
-up to 64 records counts as small, and the size of a batch with more records is measured."""
+"""The assumed size in bytes of a record that has not been read yet. Few records are larger. Because of this value, a
+batch of up to 64 records counts as small. The size of a batch with more records is measured."""
 
 
 def _errors_of(source_id: int) -> str:
@@ -377,9 +377,9 @@ class DirectReaders:
         return True
 
     def planned(self, ranges: Mapping[str, tuple[int, int]]) -> Planned:
-        """Limits for the number and the size of a batch's rows. The exact number and size are known only after the
-        batch is read. For a batch of few offsets in a view with one input, the limits are estimates. For other batches,
-        there are no limits."""
+        """Returns upper limits for the number and the size of a batch's rows. The exact number and size are known only
+        after the batch is read. For a batch of few offsets in a view with one input, the limits are estimates. For
+        other batches, there are no limits."""
         offsets = sum(end - start for start, end in ranges.values())
         if offsets > SMALL_ROWS or len(self.spec.inputs) != 1:
             return Planned()
@@ -442,6 +442,7 @@ def _leaves(frame: DataFrame) -> list[Any]:
 
 
 def _leaf_id(leaf: Any) -> int | None:
-    """An id that identifies a source in this process through all transformations of a query."""
+    """Returns an id that identifies a source within this process. The id stays the same through all transformations of
+    a query."""
     output = leaf.output()
     return int(output.apply(0).exprId().id()) if output.size() else None

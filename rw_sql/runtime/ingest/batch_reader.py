@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
     """A batch that will be read. The fields are the number of the batch, the ranges with records, the approximate
-    number of records, and the values of those columns of the log that depend only on the batch or on the split."""
+    number of records, and values of columns of the log. These are the columns whose values depend only on the batch or
+    on the split."""
 
     batch: int
     moved: Mapping[str, tuple[int, int]]

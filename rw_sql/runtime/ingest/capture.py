@@ -68,7 +68,8 @@ class Capture:
 
     ``tables`` is the progress of each upstream table as stored in the last commit, with the name of its snapshot.
     ``made`` is the position from which the run reads. ``least_bucket`` is the first hour of the log that all tables
-    read (:func:`_least_bucket`). Rows that are written while the clock shows an earlier hour get this hour.
+    read (:func:`_least_bucket`). If the clock shows an earlier hour when rows are written, these rows get the hour
+    ``least_bucket``.
     """
 
     context: Context
@@ -341,10 +342,10 @@ def _least_bucket(snapshot: Snapshot, spec: IngestSpec) -> int:
 
 
 def is_new_upstream(context: Context, snapshot: Snapshot, source: SourceRecord, positions: Positions) -> bool:
-    """True if nothing has been read since the source was created, or since its position was set to read its tables
-    again.
+    """True if nothing has been read since the source was created, or since a statement set the source's position so
+    that the source reads its tables again.
 
-    A slot may be created, and a new slot may begin after the position, only in these two cases. In all other cases, a
+    Only in these two cases, a slot may be created, and a new slot may begin after the position. In any other case, a
     new slot would silently skip changes.
     """
     kind = connector(source.connector)
@@ -368,8 +369,8 @@ def _is_restored(context: Context, epoch: int) -> bool:
 def _await_columns(
     context: Context, snapshot: Snapshot, spec: IngestSpec, stored: Mapping[str, tuple[str, TableProgress]]
 ) -> None:
-    """Waits until the old jobs of tables that got a column have ended, because they would store new rows without the
-    column.
+    """If tables got a column, waits until the old jobs of these tables have ended, because the old jobs would store new
+    rows without the column.
 
     Raises StalledError if such a job still runs after a while, here or in the process of another resource group.
     """

@@ -2,7 +2,7 @@
 reader.
 
 A thread takes changes from the reader and announces one entry per batch. While a batch is being written, at most one
-further batch is prepared, so that little has to be read again after a stop.
+further batch is prepared. Therefore, only a few changes have to be read again after a stop.
 """
 
 from __future__ import annotations

@@ -26,8 +26,9 @@ _WAIT_SECONDS = 0.05
 fetcher."""
 
 _ASK_SECONDS = 0.5
-"""The time in seconds between two requests for the splits' ends while no records arrive. A fetcher may not notice that
-a split was deleted, or that the end of its records moved without a new record."""
+"""The time in seconds between two requests for the splits' ends while no records arrive. The requests are needed
+because a fetcher may not notice that a split was deleted, or that the split's end moved although no record was
+added."""
 
 _PATIENCE_SECONDS = 5.0
 """The time in seconds for which ends may remain unknown. After this time, the run ends, and the next start reports the

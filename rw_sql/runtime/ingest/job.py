@@ -1,5 +1,5 @@
 """A source's shared reader: a stateless query that reads from upstream and appends to the log. The rows of a batch and
-the position after it are in one commit."""
+the position after the batch are in one commit."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ A start needs to read only the commits after the recorded positions.
 """
 
 MOST_NAMED_SPLITS = 1000
-"""Up to this number of splits, every commit contains the positions of all splits. With more splits, a commit contains
-only the positions that it advances."""
+"""Up to this number of splits, every commit contains the positions of all splits. If there are more splits, a commit
+contains only the positions that the commit advances."""
 
 
 @dataclass(slots=True)
@@ -101,12 +101,12 @@ class Ingest:
     batches: int = field(default=0, init=False)
     """The number of batches that this run has written, which is also the number of the next batch."""
     _first_of_query: int = field(default=0, init=False)
-    """The number of the first batch of the current query, which numbers its batches from 0."""
+    """The run's number of the first batch of the current query. The query itself numbers its batches from 0."""
     _was_fetched: bool = field(default=False, init=False)
     """True if this process fetched the records of the last batch."""
     unproved: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """The ranges of the batch in progress for which the run must request the terms of the logs before it commits the
-    batch: see :class:`ReadBatch`."""
+    """The ranges of the batch in progress for which the run must request the terms of the logs before the commit of the
+    batch. See :class:`ReadBatch`."""
 
     @staticmethod
     def start(
@@ -114,9 +114,9 @@ class Ingest:
     ) -> Ingest:
         """Claims a run, fences earlier runs, reads the position, and starts.
 
-        ``before`` is this process's last run of the reader, if it ended cleanly. The new run reuses the resources of
-        that run. ``prepared`` is a warm start, if there is one. Raises StalledError. If the upstream does not respond,
-        this error is raised before anything is written.
+        If this process's last run of the reader ended cleanly, ``before`` is that run. The new run reuses the resources
+        of that run. ``prepared`` is a warm start, if there is one. Raises StalledError. If the upstream does not
+        respond, StalledError is raised before anything is written.
         """
         try:
             if prepared is not None and not prepared.is_current(spec):
@@ -443,12 +443,12 @@ class Ingest:
             self.note()
 
     def stop_async(self) -> Callable[[], None] | None:
-        """Like :meth:`stop`, but if no batch is in progress, leaves Spark's query running and returns a function
-        that ends it.
+        """Does the same as :meth:`stop`, but if no batch is in progress, leaves Spark's query running and returns a
+        function that ends the query.
 
-        The remaining query does nothing, but ending it may take a tenth of a second, because Spark's thread may be
-        sleeping. If the query remains, this method does not record the positions. The next run records the positions,
-        unless it reuses this reader. :meth:`StoppedReader.close` records them too.
+        The query that is left running does nothing. Ending it at once could take a tenth of a second, because Spark's
+        thread may be sleeping. If the query remains, this method does not record the positions. The next run records
+        the positions, unless it reuses this reader. :meth:`StoppedReader.close` records them too.
         """
         end = None
         try:

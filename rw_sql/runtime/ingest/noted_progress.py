@@ -19,8 +19,8 @@ _NOTE = "tables.json"
 
 
 def stored_progress(warehouse: Warehouse, source: SourceRecord) -> dict[str, tuple[str, TableProgress]]:
-    """Returns, for each upstream table, the name and the progress of the table's snapshot. Both come from the last
-    commit of the log or, if this commit does not contain them, from the stored note."""
+    """Returns, for each upstream table, the name and the progress of the table's snapshot. The name and the progress
+    come from the last commit of the log. If this commit does not contain them, they come from the stored note."""
     noted_at, noted = _note(warehouse, source)
     for version, commit in standing_commits(warehouse, warehouse.data(source.id, source.generation)):
         if version <= noted_at:

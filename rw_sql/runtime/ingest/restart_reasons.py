@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def was_discovered(context: Context, running: IngestSpec, wanted: JobSpec | None) -> bool:
-    """True if a restart only adds discovered splits, so that the reader may finish its batch first."""
+    """True if a restart only adds discovered splits. In this case, the reader may finish its batch before the
+    restart."""
     if not isinstance(wanted, IngestSpec) or not only_adds_splits(running, wanted):
         return False
     operation = context.metastore.operation(wanted.since)

@@ -1,5 +1,5 @@
-"""Opens the stream of a source's reader, or the connection of its fetcher. This happens while the run is claimed,
-earlier runs are fenced, and the positions are determined."""
+"""Opens the stream of a source's reader, or the connection of its fetcher. The stream or the connection is opened in
+the background, while the run is claimed, earlier runs are fenced, and the positions are determined."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class SourceStream:
     """The stream of one run of a reader, and the fetcher of its small batches. Not thread-safe.
 
-    ``session`` is at first the session of the reader's last run in this process (or None), and later the session of
+    At first, ``session`` is the session of the reader's last run in this process (or None). Later, it is the session of
     this run. A run without a query opens a session only if it needs a session. For a connector that reads ranges,
     ``feed`` has the ranges of each batch as soon as the stream is open. If ``may_follow`` is true, the run may begin
     without a query.
@@ -48,7 +48,7 @@ class SourceStream:
     feed: RangeFeed | None = field(init=False, default=None)
     _begun: tuple[Mapping[str, SplitState], Future[DataFrame]] | None = None
     _last_session: SparkSession | None = field(init=False)
-    """The session of the reader's last run, which the caller of :meth:`abandon` keeps."""
+    """The session of the reader's last run. The caller of :meth:`abandon` keeps this session."""
 
     def __post_init__(self) -> None:
         self._last_session = self.session

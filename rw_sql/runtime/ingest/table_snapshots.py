@@ -25,7 +25,7 @@ _PART = re.compile(r"([0-9]+)\.([0-9]+)(?:\.([0-9]+))?(-?)")
 
 
 def begins_anew(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgress]]) -> bool:
-    """True if another snapshot of an upstream table begins, because no snapshot is stored, or because the stored
+    """True if another snapshot of an upstream table begins. This is the case if no snapshot is stored, or if the stored
     snapshot does not serve all tables that read the upstream table. ``stored`` has, for each upstream table, the name
     and the progress of its snapshot."""
     known = stored.get(table.upstream)
@@ -81,8 +81,8 @@ def progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgre
 
 
 def uncovered(name: str, reads: Sequence[TableRead]) -> tuple[TableRead, ...]:
-    """The items of ``reads`` whose tables need rows that the snapshot ``name`` did not read, or whose tables got
-    columns after this snapshot began."""
+    """Returns those items of ``reads`` whose tables need rows that the snapshot ``name`` did not read, or whose tables
+    got columns after the start of this snapshot."""
     known = _parsed(name)
     return tuple(read for read in reads if not _is_covered(read, known, reads))
 
@@ -96,7 +96,8 @@ def continues(name: str, reads: Sequence[TableRead]) -> bool:
 
 def unchanged_values(records: pa.Table, tables: Mapping[str, tuple[str, TableProgress]]) -> pa.ChunkedArray:
     """The column ``unchanged`` of :attr:`Taken.records <rw_sql.connectors.changes.Taken.records>`. In the result,
-    KEPT_TIME marks the rows whose times the tables keep. ``tables`` has the same meaning as in :func:`begins_anew`.
+    KEPT_TIME marks the rows for which the tables keep the times that they have stored. ``tables`` has the same meaning
+    as in :func:`begins_anew`.
 
     A snapshot does not contain the times of changes. But tables that have been kept up to date since an earlier
     snapshot contain the time of each row's last change.

@@ -38,7 +38,7 @@ class Applied:
             self._changed.notify_all()
 
     def left(self, jobs: Collection[str]) -> tuple[int, frozenset[str]]:
-        """Returns the last recorded epoch, and those of the jobs ``jobs`` that do not match this epoch yet."""
+        """Returns the last recorded epoch, and the jobs in ``jobs`` that do not match this epoch yet."""
         with self._changed:
             return self._epoch, self._pending.intersection(jobs)
 

@@ -71,8 +71,8 @@ LARGE_ROWS, _FEW_COLUMNS = 100_000, 6
 Python processes for Arrow takes longer. For records with more columns, the limit is lower; see :func:`is_large`."""
 
 _REST_BATCHES = 20
-"""Spark decodes this number of batches after a large batch of which Arrow could not decode most records, or after a
-small batch of which Arrow could not decode all records."""
+"""Under one of two conditions, Spark decodes this number of further batches. Either Arrow could not decode most records
+of a large batch, or Arrow could not decode all records of a small batch."""
 
 _TYPES = {
     "BIGINT": pa.int64(),
@@ -310,8 +310,8 @@ class ArrowBatches:
 
 
 def is_large(records: int, schema: pa.Schema) -> bool:
-    """True if decoding a batch of this number of records, with the columns of ``schema``, takes so long that starting
-    Python processes for it is worth the time."""
+    """True if a batch has so many records that starting Python processes for decoding the batch saves time. ``schema``
+    contains the columns of the batch."""
     values = sum(map(_values_in, schema.types))
     return records > SMALL_ROWS and records * max(1, values // _FEW_COLUMNS) > LARGE_ROWS
 

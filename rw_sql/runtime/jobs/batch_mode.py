@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_NEEDED = 64
-"""A thread takes the query's place after a certain number of successive small batches. This constant is the maximum of
-that number. The number is one at first, and is doubled whenever the thread starts a query, because starting a query
-takes as long as several batches."""
+"""After a certain number of successive small batches, a thread takes the query's place. The number of batches is one at
+first. The number is doubled whenever the thread starts a query, because starting a query takes as long as several
+batches. This constant is the maximum of the number."""
 
 _LOOK_SECONDS = 0.005
 _END_SECONDS = 10.0
@@ -50,14 +50,14 @@ class LeftToSparkError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class BatchMode:
-    """Determines how one run of a job writes its batches: with a query or with a thread. Only one change between query
-    and thread is made at a time, and no change is made once the run is being stopped.
+    """Determines whether one run of a job writes its batches with a query or with a thread. Only one change between
+    query and thread is made at a time, and no change is made once the run is being stopped.
 
     ``start_query`` starts a query at the run's position, and ``end_query`` ends the query. ``has_completed`` is true
-    once the query has completed a batch. A query completes a batch after it has written the batch. ``open`` prepares
-    the thread's first batch after a query. ``open`` returns False if a query must continue. ``has_next`` looks for the
-    thread's next batch, and ``write_next`` writes this batch. Both functions may raise LeftToSparkError. Between two
-    calls of ``has_next`` that find nothing, the thread waits ``look_seconds``. ``interval_seconds`` and
+    once the query has completed a batch. (A query completes a batch only after it has written the batch.) ``open``
+    prepares the thread's first batch after a query. ``open`` returns False if a query must continue. ``has_next`` looks
+    for the thread's next batch, and ``write_next`` writes this batch. Both functions may raise LeftToSparkError.
+    Between two calls of ``has_next`` that find nothing, the thread waits ``look_seconds``. ``interval_seconds`` and
     ``interval_factor`` determine the minimum time between two batches of the thread (see :class:`InputThread`).
     """
 

@@ -27,15 +27,17 @@ twenty times a second on idle cores, and less often if the cores are busy. A rec
 once."""
 
 MOST_INTERVAL_SECONDS = 0.25
-"""The maximum interval in seconds that INTERVAL_FACTOR causes between two batches."""
+"""If INTERVAL_FACTOR yields an interval between two batches that is longer than this number of seconds, this number is
+used instead."""
 
 
 class BatchThread:
     """Writes the announced batches one after another, until a batch fails or :meth:`stop` is called. Thread-safe."""
 
     def __init__(self, name: str, write: Callable[[str, int], None], *, interval_seconds: float = 0.0) -> None:
-        """``write`` is a function that writes one batch. The function receives the batch's number twice: as text and as
-        an integer. ``interval_seconds`` is the minimum time between the starts of two batches."""
+        """``write`` is a function that writes one batch. The two arguments of the function are the batch's number as
+        text and the same number as an integer. ``interval_seconds`` is the minimum time between the starts of two
+        batches."""
         self._write = write
         self._interval_seconds = interval_seconds
         self._announced = 0
@@ -118,9 +120,9 @@ class InputThread(BatchThread):
         interval_factor: float = 0.0,
     ) -> None:
         """``has_input`` is called after each batch, after each :meth:`announce`, and every ``look_seconds``. If
-        ``has_input`` itself waits for input, ``look_seconds`` is 0, and there is no pause between two calls.
-        ``interval_factor`` is the minimum time between the starts of two batches, as a multiple of the duration of the
-        first batch. This minimum time is at most 0.25 seconds."""
+        ``has_input`` itself waits for input, ``look_seconds`` is 0, and there is no pause between two calls. The
+        minimum time between the starts of two batches is ``interval_factor`` times the duration of the first of them,
+        but at most 0.25 seconds."""
         super().__init__(name, write, interval_seconds=interval_seconds)
         self._has_input = has_input
         self._look_seconds = look_seconds

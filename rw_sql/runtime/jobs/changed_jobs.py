@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rw_sql.model.job_specs import JobSpec
 
 _LOCAL_KINDS = frozenset({"source", "table", "materialized_view", "sink", "pause", "parameter"})
-"""The kinds of objects for which the following holds: a change to an object affects only the jobs of the objects that
-read or use this object."""
+"""If an object of one of these kinds changes, the change affects only the jobs of the objects that read or use this
+object."""
 
 
 def desired_jobs_of_group(

@@ -76,9 +76,9 @@ class Context:
         """True if a process runs the jobs: this process, or the holder of ``lease`` (None: the lease of this process's
         group).
 
-        In the owner's own process, the result does not depend on the heartbeat, which may be late. The clock of another
-        machine may be wrong, so an owner also counts as present while this process sees that the owner renews the
-        lease.
+        In the owner's own process, the result does not depend on the heartbeat, which may be late. An owner also counts
+        as present while this process observes that the owner renews the lease, because the clock of another machine may
+        be wrong.
         """
         if self.owning.is_set() and (lease is None or lease.group == self.group):
             return True

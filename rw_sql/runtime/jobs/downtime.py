@@ -1,9 +1,9 @@
 """Records periods in which no process ran the jobs of a resource group. For the group's readers, these periods do not
 count as waiting time.
 
-After a week without jobs, the readers are a week behind, but this does not mean that they are stuck. Two kinds of
-periods are recorded: the time before an owner takes the lease, and gaps between an owner's heartbeats (because the
-machine slept or its clock was changed).
+For example, after a week without jobs, the readers are a week behind, but they are not stuck. Two kinds of periods are
+recorded: the time before an owner takes the lease, and gaps between an owner's heartbeats (because the machine slept or
+its clock was changed).
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def groups_of_jobs(jobs: Collection[str], *snapshots: Snapshot) -> frozenset[str
 
 
 def owned_groups(context: Context) -> frozenset[str]:
-    """The groups that have an owner, that is, a process that runs their jobs."""
+    """Returns the groups that have an owner. The owner of a group is the process that runs the jobs of the group."""
     own = {context.group} if context.owning.is_set() else set()
     leases = context.metastore.jobs.leases()
     return frozenset(own | {group for group, lease in leases.items() if context.has_owner(lease)})
@@ -46,8 +46,8 @@ def owned_groups(context: Context) -> frozenset[str]:
 
 def possibly_owned_groups(context: Context) -> frozenset[str]:
     """The groups that have an owner, and the groups that may have an owner. A group may have an owner if the group's
-    last owner is on another machine and the last heartbeat is old by this machine's clock. In this case, the clock of
-    the other machine may be wrong.
+    last owner is on another machine, and the last heartbeat is old according to this machine's clock. In this case, the
+    clock of the other machine may be wrong.
 
     A group without an owner is left out after LEASE_SECONDS without a renewal.
     """
@@ -57,7 +57,7 @@ def possibly_owned_groups(context: Context) -> frozenset[str]:
 
 
 def doubtful_groups(context: Context) -> frozenset[str]:
-    """The groups of which this process does not yet know whether they have an owner; see
+    """Returns the groups for which it is not known yet whether they have an owner; see
     :func:`possibly_owned_groups`."""
     return possibly_owned_groups(context) - owned_groups(context)
 
@@ -73,8 +73,8 @@ def groups_in_use(context: Context, snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def unapplied(context: Context, epoch: int, *, without: str | None = None) -> Mapping[str, Lease]:
-    """Returns, by group, the leases of other processes that have not applied ``epoch`` and may still run jobs in the
-    form before that epoch.
+    """Returns, by group, leases of other processes. These processes have not applied ``epoch``, and may still run jobs
+    as they were before that epoch.
 
     ``without`` is a group to ignore. A lease is also ignored if another process could take it, because the owner of
     such a lease has ended or, in an object store, is fenced.
@@ -148,7 +148,7 @@ def holding(context: Context, epoch: int) -> Mapping[str, Lease]:
 def least_applied(context: Context) -> int:
     """The last epoch that the owners of all groups have applied; -1 if there was never an owner.
 
-    An owner that has ended runs no job, so its epoch counts only if no group has an owner.
+    An owner that has ended runs no job. Therefore, the epoch of such an owner counts only if no group has an owner.
     """
     leases = context.metastore.jobs.leases()
     groups = owned_groups(context)

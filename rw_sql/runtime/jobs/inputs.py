@@ -219,8 +219,8 @@ def touched_frame(context: Context, spark: SparkSession, given: ViewInput) -> Da
 def frame_at(context: Context, spark: SparkSession, given: ViewInput, version: int) -> DataFrame:
     """The rows of an input at ``version``, with the columns visible to queries.
 
-    If the input is a source, these are the rows of its log without the undecodable records. A view over a source is
-    recomputed from the source's log if another input of the view replaces rows.
+    If the input is a source, these are the rows of its log without the undecodable records. The log of a source is read
+    in this way for a view that is recomputed because another input of the view replaces rows.
     """
     rows = rows_at(spark, path_of(context.warehouse, given), version)
     if given.kind == "source":

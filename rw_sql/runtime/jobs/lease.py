@@ -34,13 +34,13 @@ HEARTBEAT_SECONDS, STORE_HEARTBEAT_SECONDS = 2.0, 4.0
 interval applies in an object store, where a renewal takes several requests."""
 
 LEASE_SECONDS = 15.0
-"""The time without a heartbeat, in seconds, after which another process may take the lease of a warehouse in an object
-store, where process ids cannot be checked.
+"""If the owner of a warehouse in an object store has written no heartbeat for this number of seconds, another process
+may take the lease. This limit is needed because process ids cannot be checked in an object store.
 """
 
 GONE_SECONDS = 120.0
-"""The time without a heartbeat, in seconds, after which waiting statements consider an owner on another machine gone
-instead of late.
+"""If an owner on another machine has written no heartbeat for this number of seconds, waiting statements assume that
+the owner has ended. Until then, they assume that the heartbeat is late.
 
 A busy process may write its heartbeat late, and the clocks of machines differ.
 """
@@ -75,9 +75,9 @@ def is_of_copy(lease: Lease, warehouse: Warehouse) -> bool:
     """True if the owner took the lease in another folder or bucket, from which this warehouse was copied. The owner's
     processes then have nothing to do with this warehouse.
 
-    Returns False if the path or the identity of the folder equals that of the owner: the folder may be mounted or
-    linked at two paths, or may have been restored at its path. Also returns False for an owner whose version of rw_sql
-    writes no marks.
+    Returns False if the path or the identity of the folder is the same as for the owner. In this case, the folder may
+    be mounted or linked at two paths, or may have been restored at its path. Also returns False for an owner whose
+    version of rw_sql writes no marks.
     """
     _, is_marked, marks = lease.owner.rpartition(_MARKS)
     return bool(is_marked) and _place_marks(warehouse).isdisjoint(marks.split("."))
@@ -159,8 +159,8 @@ def _suspended_pids(lease: Lease | None) -> list[int]:
 
 
 def is_orphaned(lease: Lease, *, is_local: bool, now_ms: int) -> bool:
-    """True if the owner's Python process is dead, but the lease is still held because the owner's JVM has continued to
-    run for unusually long.
+    """True if the owner's Python process has ended, but the owner's JVM has continued to run for an unusually long
+    time, so that the owner still has the lease.
 
     Normally the JVM ends about two seconds after its Python process, unless the JVM is suspended or stuck.
     """
@@ -182,7 +182,8 @@ class LeaseWatch:
     """The last heartbeat, and the time at which this process first saw it. The pair is replaced as a whole, because
     other threads may read it at the same time."""
     _renewed: tuple[str, float] | None = None
-    """The owner whose last renewal was seen, and the latest time at which the owner can have written it."""
+    """The owner whose last renewal of the lease was seen, and the latest time at which the owner can have written this
+    renewal."""
 
     def is_renewed(self, lease: Lease, now_ms: int) -> bool:
         """True if this process has seen a renewal of the lease within the last LEASE_SECONDS, or has observed the lease
@@ -265,9 +266,9 @@ def _is_free(old: Lease | None, at: int, *, is_local: bool, watch: LeaseWatch | 
     """True if no process owns the warehouse any more.
 
     If the heartbeat decides, this function uses the renewals that ``watch`` observes instead of the times in the lease.
-    According to these times, an owner whose clock is ahead would keep the lease too long after its end, and an owner
-    whose clock is behind would lose the lease at once. A process on the same machine has the same clock, so it need not
-    observe an expired lease.
+    If the times in the lease were used, an owner whose clock is ahead would keep the lease too long after its end, and
+    an owner whose clock is behind would lose the lease at once. A process on the same machine has the same clock, so it
+    need not observe an expired lease.
     """
     if old is None or old.is_released:
         return True

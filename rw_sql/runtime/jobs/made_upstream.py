@@ -1,4 +1,5 @@
-"""Records which objects the runs of a source have created upstream: a slot or subscription, and a publication.
+"""Records the objects that the runs of a source have created upstream. Such an object is a slot, a subscription or a
+publication.
 
 The record is a file beside the checkpoints. The record includes the source's definition and the place of the objects.
 The objects can therefore be dropped after the source was dropped, even if the source's connection names another server
@@ -101,8 +102,8 @@ def _note(
     made: Mapping[str, bool],
     inherited: Collection[str] = (),
 ) -> None:
-    """Like :func:`note_made`. ``inherited`` are the objects that a dropped source had created and that this source
-    uses."""
+    """Does the same as :func:`note_made`. ``inherited`` are the objects that a dropped source had created and that this
+    source uses."""
     known, place = _read(warehouse, source.id), _place_of(options)
     told = {**known, **made, "definition": source.definition, **({"place": place} if place else {})}
     kept = set(known.get("inherited", ()))
@@ -132,8 +133,8 @@ def _note(
 
 
 def _objects(made: Mapping[str, Any]) -> dict[str, bool]:
-    """Maps each kind of upstream object to True if the object has to be dropped with the source. ``made`` is the
-    source's record of its upstream objects."""
+    """Maps each kind of upstream object to True if the object must be dropped when the source is dropped. ``made`` is
+    the source's record of its upstream objects."""
     return {what: bool(made.get(what)) or what in made.get("inherited", ()) for what in _OBJECTS}
 
 
@@ -143,8 +144,8 @@ def _place(definition: str) -> dict[str, str]:
 
 
 def _place_of(options: PlannedOptions) -> dict[str, str]:
-    """The options that determine where the objects are, whether the source or its connection sets them. A secret's
-    value is never stored."""
+    """Returns the options that determine where the objects are. The source or the source's connection may set these
+    options. A secret's value is never stored."""
     return {key: value for key, value in options if key in _PLACE and isinstance(value, str)}
 
 
@@ -316,8 +317,8 @@ def _without_named(
     options: Mapping[str, str],
     kinds: Collection[str],
 ) -> dict[str, bool]:
-    """Like :func:`_without_used`, but for objects of these ``kinds`` only. Leaves out an object if a source in the
-    catalog uses an object of the same name, at any address. But if the server that ``options`` name is certainly
+    """Does the same as :func:`_without_used`, but only for objects of these ``kinds``. Leaves out an object if a source
+    in the catalog uses an object of the same name, at any address. But if the server that ``options`` name is certainly
     another server, the object stays in the result. The source in the catalog does not inherit the object, because the
     two addresses may also be the addresses of two different servers."""
     left = dict(made)

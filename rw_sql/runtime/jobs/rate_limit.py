@@ -24,8 +24,8 @@ about the same time.
 """
 
 _MOST_IN_AN_INTERVAL = 10_000_000
-"""The maximum number of records with two cores for a long barrier interval, so that a batch can contain all records
-of the interval."""
+"""The maximum number of records in a batch, with two cores, if the barrier interval is long. This maximum is higher
+than ``BATCH_RECORDS``, so that a batch can contain all records of the interval."""
 
 _RATE_INTERVAL_MS = 1000
 """The batch interval, in milliseconds, of a source with a rate limit. Each batch then reads the records of one

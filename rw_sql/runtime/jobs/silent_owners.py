@@ -24,11 +24,12 @@ LATE_SECONDS = 30.0
 not valid. For a warehouse in an object store, only the owner's own ``/readyz`` applies this limit."""
 
 LOOK_SECONDS = 5.0
-"""If the last heartbeat of an owner is at least this number of seconds old, another process looks for an obstacle."""
+"""If the last heartbeat of an owner is at least this number of seconds old, another process looks for a reason why the
+owner cannot write."""
 
 UNWRITABLE, SILENT, SUSPENDED = "UNWRITABLE", "SILENT", "SUSPENDED"
-"""The first words of the reasons of jobs whose owner writes nothing: the warehouse cannot be written, the reason is not
-known, or a signal has suspended the owner."""
+"""The first words of the reasons that are shown for jobs whose owner writes nothing. UNWRITABLE: the warehouse cannot
+be written. SILENT: the cause is not known. SUSPENDED: a signal has suspended the owner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

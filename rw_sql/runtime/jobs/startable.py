@@ -75,9 +75,10 @@ def require_incarnations(name: str, known: Mapping[str, str | None], now: Mappin
     part.
 
     ``known`` maps each part to the incarnation that the reader knows, and ``now`` maps each existing part to its
-    present incarnation. A part may be missing only for a short time: a broker that has just started may not have loaded
-    its topics yet, and a deleted topic may be created again. The next start of the reader shows which case it is.
-    Unknown incarnations (None) count as equal, as in :func:`rw_sql.model.split_status.identity_status`.
+    present incarnation. A missing part may be missing only for a short time, because a broker that has just started may
+    not have loaded its topics yet, or because a deleted topic may be created again. The next start of the reader shows
+    which case it is. Unknown incarnations (None) count as equal, as in
+    :func:`rw_sql.model.split_status.identity_status`.
     """
     for part, life in known.items():
         if life is not None and part not in now:
@@ -129,10 +130,10 @@ def expired_splits(
     kind: Connector | None = None,
 ) -> Iterator[None]:
     """A context manager in which a reader opens its stream. Raises StalledError, with a remedy, if a split may have
-    lost unread records although the split's bounds do not show the loss, because the split has no records at present.
+    lost unread records. The split's bounds do not show such a loss if the split has no records at present.
 
-    The remedy includes all splits without records, except splits that were read completely, because these splits may
-    have lost unread records too. Moving a split without records repeats no records. ``kind`` is the source's connector.
+    The remedy includes all splits that have no records and were not read completely, because these splits may have lost
+    unread records too. Moving a split without records repeats no records. ``kind`` is the source's connector.
     """
     try:
         yield

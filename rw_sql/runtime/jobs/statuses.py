@@ -111,7 +111,8 @@ def shown_statuses(context: Context, snapshot: Snapshot, real: Snapshot | None =
 
 def _without_outdated(context: Context, statuses: Mapping[str, JobStatus], snapshot: Snapshot) -> dict[str, JobStatus]:
     """Returns the given statuses, but with STALLED for each running or starting job whose owner writes nothing. Such a
-    job may have failed since its last status. It commits nothing if nothing can be written to the warehouse."""
+    job may have failed since its last status was stored. If nothing can be written to the warehouse, the job commits
+    nothing."""
     silent = {
         group: silence.reason
         for group, lease in context.metastore.jobs.leases().items()

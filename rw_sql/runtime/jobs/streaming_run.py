@@ -39,12 +39,12 @@ GRACE_SECONDS = 1.0
 commits nothing."""
 
 _FIRST_PLAN_SECONDS = 600.0
-"""The maximum time in seconds for which a query without any batch may still be planning its first batch. After that,
-the query is assumed to have no data to read."""
+"""The maximum time in seconds for which a query without any batch may still be planning its first batch. After this
+time, the query is assumed to have no data to read."""
 
 
 class BrokenOffError(Exception):
-    """Raised if a batch ended because its query was being stopped, whatever the immediate error was.
+    """Raised if a batch ended because the batch's query was being stopped. The immediate cause may have been any error.
 
     Spark recognizes an interrupted Python batch by Py4J's wording in the traceback. Spark's regular expression for this
     wording (``StreamExecution.PROXY_ERROR``) overflows the stack on long tracebacks. This exception is therefore short
@@ -68,8 +68,7 @@ class StreamingRun:
         self.thread: BatchThread | None = None
         """The thread that writes the batches in place of a query."""
         self.stall: StalledError | None = None
-        """The error with which a batch ended because the job must stall; None if no batch has ended with such an
-        error."""
+        """The error of a batch that ended because the job must stall; None if no batch has ended with such an error."""
         self.worker: WorkerThread | None = None
         """The thread that wrote the last batch or writes the batch in progress; None if no batch has begun."""
         self._job_id = job_id

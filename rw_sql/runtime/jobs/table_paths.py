@@ -68,8 +68,8 @@ def why_unreadable(warehouse: Warehouse, path: str, known: str) -> str:
 
     ``known`` is the Delta id of the table that Spark finds at ``path``. Jobs, FLUSH and SHOW JOBS read the table's log
     through the file system of its URI, and open the table with delta-rs. The file system and delta-rs take their keys
-    from the environment, but Spark takes its keys from its own settings. Therefore, jobs and these statements may even
-    find another table than Spark.
+    from the environment, but Spark takes its keys from its own settings. Therefore, jobs, FLUSH and SHOW JOBS may even
+    find another table than Spark finds.
     """
     try:
         if latest_version(warehouse, path) < 0:
@@ -115,11 +115,13 @@ _CHANGED = (
     "Detected deleted data",
     "Detected a data",
 )
-"""Parts of Delta's error messages for a stream of appended rows that reads a commit with updates or deletes."""
+"""Parts of the error messages that Delta reports if a stream that expects only appended rows reads a commit with
+updates or deletes."""
 
 
 _REPLACED = ("DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE", "unexpected Delta table")
-"""Parts of Delta's error message for a query whose checkpoint refers to another table than the table at the path."""
+"""Parts of the error message that Delta reports if a query's checkpoint refers to another table than the table at the
+query's path."""
 
 _GONE = re.compile(r"([^/\s]+\.parquet)['\"]?(?: does not exist|$|[.:\s])")
 """Matches the name of a missing data file in the error messages of all file systems."""
@@ -139,9 +141,9 @@ def with_remedy(
 ) -> Failure | None:
     """Adds a remedy to the failure of the view or sink ``name`` if a change to an input caused the failure.
 
-    Such a change to an external table is an update or a delete, which a reader of appended rows cannot follow, or it is
-    a VACUUM. Another possible change is that an input was replaced by another table, for example the log of a source by
-    an empty log.
+    If the input is an external table, the change may be an update or a delete, which a reader of appended rows cannot
+    follow, or a VACUUM. The change may also be the replacement of an input by another table, for example of a source's
+    log by an empty log.
 
     ``again`` are the statements that re-create the view or sink. ``rebuild`` are the statements that re-create the view
     or sink from the existing rows.

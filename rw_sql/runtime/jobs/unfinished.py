@@ -71,8 +71,8 @@ def _job(record: RefreshRecord) -> str:
 
 
 def _of_refresh(record: RefreshRecord, told: BackfillProgress | None) -> BackfillProgress:
-    """The progress that the table's job reported for this refresh; zero progress if the job has not started the
-    refresh."""
+    """Returns the progress of this refresh as reported by the table's job. If the job has not started the refresh, the
+    result shows no progress."""
     if told is not None and not told.is_over and told.started_ms >= (record.triggered_ms or 0):
         return told
     return BackfillProgress(

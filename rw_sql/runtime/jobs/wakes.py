@@ -23,8 +23,8 @@ class Wakes:
     def __init__(self) -> None:
         self.on_request: Callable[[], None] | None = None
         self.has_rests = False
-        """True while any job is at rest. Only then does a request end the wait of the owner's loop, because FLUSH makes
-        many requests a second."""
+        """True while any job is at rest. A request ends the wait of the owner's loop only while a job is at rest,
+        because FLUSH makes many requests a second."""
         self._asked: set[str] = set()
         self._asked_at: dict[str, float] = {}
         self._inputs: frozenset[str] = frozenset()
@@ -53,7 +53,7 @@ class Wakes:
         return at is not None and time.monotonic() - at <= within_seconds
 
     def watch_inputs(self, jobs: frozenset[str]) -> None:
-        """Sets the running jobs whose output a job at rest reads. The next batch of each of these running jobs is
+        """Sets the running jobs whose output is read by a job at rest. The next batch of each of these running jobs is
         reported at once."""
         self._inputs = jobs
 

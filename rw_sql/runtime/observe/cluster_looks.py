@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def by_cluster(
     context: Context, snapshot: Snapshot, sources: Iterable[SourceRecord]
 ) -> tuple[list[list[Looked]], list[Looked]]:
-    """Returns the sources that share a cluster, and the sources for which a separate request is needed. A source with a
-    secret that cannot be read is in neither group. The status of the source's job shows the reason."""
+    """Returns the sources in groups that share a cluster, and the sources for which separate requests are needed. A
+    source with a secret that cannot be read is in neither group. The status of the source's job shows the reason."""
     apart: list[Looked] = []
     together: dict[Hashable, list[Looked]] = {}
     for source in sources:

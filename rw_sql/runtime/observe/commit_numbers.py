@@ -54,9 +54,9 @@ class CommitNumbers:
 
     ``at_ms`` is the time of the commit. ``run`` and ``batch`` are the numbers of the run and batch that made the commit
     (``batch`` is -1 for a fence or a RESTORE); None if no job made the commit. ``added`` is the number of rows in new
-    files, and ``written`` is the number of rows that the commit adds, replaces or removes. Each of these numbers is
-    None if the commit does not show it. ``by_table`` contains the numbers of rows by upstream table (change data
-    capture only). ``adds`` is true if the commit adds any data, and ``takes`` is true if the commit removes any data.
+    files, and ``written`` is the number of rows that the commit adds, replaces or removes. A number is None if the
+    commit does not show this number. ``by_table`` contains the numbers of rows by upstream table (change data capture
+    only). ``adds`` is true if the commit adds any data, and ``takes`` is true if the commit removes any data.
     ``committed`` and ``errors`` are the numbers of rows and of undecodable records of a job's batch; 0 in other
     commits.
     """
@@ -126,7 +126,7 @@ class CommitCache:
         """The rows of the commits that readers have not read."""
         self.without_rows: dict[Kind, tuple[int, int]] = {}
         """Maps a table and a kind of reader to a range of versions (the end is exclusive). The commits in this range
-        have no rows for such a reader."""
+        have no rows for readers of this kind."""
 
     def is_own(self, table: str) -> bool:
         """True if a table is inside the warehouse. No other table ever reuses the path of such a table."""
@@ -188,8 +188,8 @@ class LogReading:
     """Reads the logs of tables for one measurement. Reads the newest version and the id of each table once, and reads
     commits within a time limit.
 
-    ``seconds`` limits the time for reading commits that are not in the cache. If the time is over, some numbers remain
-    unknown. The next measurement continues where this measurement ended.
+    ``seconds`` limits the time for reading commits that are not in the cache. If the time limit is reached, some
+    numbers remain unknown. The next measurement continues where this measurement ended.
     """
 
     def __init__(self, context: Context, seconds: float) -> None:
@@ -205,9 +205,9 @@ class LogReading:
         return self._left
 
     def newest(self, table: str) -> int:
-        """The newest version of a table at the time when the measurement first called this method for the table; -1 if
-        the table did not exist at that time. If the table's store did not respond to the first call, each call raises
-        the same OSError."""
+        """Returns the newest version that the table had at the first call of this method for the table in this
+        measurement; -1 if the table did not exist at that time. If the table's store did not respond to the first call,
+        each call raises the same OSError."""
         found = self._newest.get(table)
         if found is None:
             try:

@@ -68,9 +68,9 @@ def flush(
     """Waits for all sources, views and sinks except paused and stalled objects. The result names the paused and stalled
     objects.
 
-    Views and sinks over a stalled or unreachable source are complete except for that source's records. Raises SqlError
-    NOT_APPLIED_YET after ``timeout`` seconds without any progress. A job counts as stalled if it stalled at least a few
-    seconds ago and has not recovered since then.
+    If a source is stalled or unreachable, the views and sinks that read this source are complete except for the
+    source's records. Raises SqlError NOT_APPLIED_YET after ``timeout`` seconds without any progress. A job counts as
+    stalled if it stalled at least a few seconds ago and has not recovered since then.
 
     ``discover_now`` makes the owner in this process check a source for new splits. An owner in another process checks
     the source at its own interval. ``shown`` is the object from which a status line reads the progress.
@@ -169,7 +169,7 @@ def _behind(number: int | None, what: str) -> str:
 
 def _looks_at_clusters(context: Context, snapshot: Snapshot, sources: list[SourceRecord]) -> dict[int, Upstream]:
     """Returns the ends of the sources that share a cluster, by source id. This function sends two requests to each
-    cluster. Without this function, each cluster would get several requests for each of its sources."""
+    cluster. Without this function, each cluster would get several requests for each source."""
     found: dict[int, Upstream] = {}
     for group in by_cluster(context, snapshot, sources)[0]:
         try:
@@ -180,8 +180,8 @@ def _looks_at_clusters(context: Context, snapshot: Snapshot, sources: list[Sourc
 
 
 def _complete(context: Context, source_id: int, upstream: Upstream | None) -> ResultRow | None:
-    """Returns the result row for a source that has already read up to the ends in ``upstream``; None if a separate
-    request to the source's upstream is needed."""
+    """If a source has already read up to the ends in ``upstream``, returns the result row for the source. Returns None
+    if a separate request to the source's upstream is needed."""
     snapshot = context.metastore.snapshot()
     source = snapshot.get(source_id)
     if upstream is None or upstream.missing or not isinstance(source, SourceRecord):

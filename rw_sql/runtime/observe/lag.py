@@ -74,8 +74,7 @@ class Lag:
     def seconds(self, at_ms: int) -> float | None:
         """The age of the oldest unread record; 0 if there is no unread record, None if the age is unknown.
 
-        If a job has several inputs, and the age of the unread records is unknown for some of these inputs, the result
-        is the age of the oldest unread record of the other inputs.
+        If a job has several inputs, and the age is unknown for some of these inputs, only the other inputs count.
         """
         if self.records == 0:
             return 0.0
@@ -102,9 +101,9 @@ def measure_lag(
 
     All upstreams together have ``seconds`` to report their ends. If ``with_times`` is set, the upstreams then have the
     same time again to report the age of unread records. Commits of tables are read for at most ``table_seconds`` (None:
-    ``seconds``). Even after this time, at least one commit is read for each input with commits that were not read
-    earlier. If a job reads a user's own table, measuring its lag may take at most ``table_seconds``, because the
-    table's store may not respond. After this time, the lag of the job is unknown.
+    ``seconds``). Even after this time, at least one commit is read for each input that has commits that no earlier
+    measurement has read. If a job reads a user's own table, measuring its lag may take at most ``table_seconds``,
+    because the table's store may not respond. After this time, the lag of the job is unknown.
     """
     table_seconds = seconds if table_seconds is None else table_seconds
     readers = list(_table_readers(context, snapshot))
@@ -223,8 +222,8 @@ def _lags_of_users_tables(context: Context, readers: Iterable[_TableReader], sec
 
 
 def _sum(parts: list[Lag]) -> Lag:
-    """The total lag of several inputs. The total number is known only if the number of each input is known. The total
-    age is the highest known age of the inputs."""
+    """The total lag of several inputs. The total number of records is known only if the number is known for every
+    input. The total age is the greatest known age."""
     known = [part.records for part in parts if part.records is not None]
     ages = [part.since_ms for part in parts if part.records != 0 and part.since_ms is not None]
     return Lag(records=sum(known) if len(known) == len(parts) else None, since_ms=min(ages, default=None))
@@ -290,8 +289,8 @@ def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord], se
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Behind:
-    """The number of records that a reader is behind, and for each split with unread records, the offset of the first of
-    these records."""
+    """The number of records that a reader has not read. For each split with unread records, also the offset of the
+    first unread record."""
 
     records: int | None = None
     waiting: Mapping[str, int] = field(default_factory=dict)
@@ -344,9 +343,9 @@ def _records_behind(context: Context, snapshot: Snapshot, reader: Reader, upstre
 def _rows_after(
     reading: LogReading, table: str, reached: Mapping[str, int], upstream: str | None = None, *, is_feed: bool = False
 ) -> Lag:
-    """The number of rows in a table's commits from the first version that a reader has not completely read, and the
-    time of the first such commit with rows. Uses at most half of the measurement's remaining time, but reads at least
-    one commit.
+    """Returns the number of rows in those commits of a table that a reader has not completely read, and the time of the
+    first of these commits that has rows. Uses at most half of the measurement's remaining time, but reads at least one
+    commit.
 
     If ``upstream`` is given, only the rows of this upstream table count. If ``is_feed`` is true, replaced and removed
     rows count too. The number is None if a commit does not contain its number of rows, if there are too many versions,

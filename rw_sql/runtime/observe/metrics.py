@@ -103,9 +103,9 @@ class _Operations:
 class _Committed:
     """The rows that a job has added, replaced or removed in its table up to a version.
 
-    Counting begins at the start of the run that is the job's last run at the time of the first measurement. Until this
-    first count is finished, ``is_counted`` is false and the numbers must not be used. ``counting`` is a lock that the
-    counting thread holds.
+    At the first measurement, the rows are counted from the start of the job's last run. Until this first count is
+    finished, ``is_counted`` is false and the numbers must not be used. ``counting`` is a lock that the counting thread
+    holds.
     """
 
     version: int = -1
@@ -149,12 +149,12 @@ class Metrics:
         return found
 
     def readable_samples(self) -> tuple[Sample, ...]:
-        """Like :meth:`samples`, but metrics that cannot be read now are absent, and in this case
+        """Does the same as :meth:`samples`, but leaves out metrics that cannot be read now. If metrics are left out,
         ``rw_sql_catalog_readable`` is 0.
 
-        Counting the rows of a table for the first time may take long. If counting takes longer than a time limit, the
-        result has neither ``rw_sql_catalog_readable`` nor the row and error counts of this table, and counting
-        continues in the background.
+        Counting the rows of a table for the first time may take long. If counting takes longer than a time limit,
+        counting continues in the background. In this case, the result has neither ``rw_sql_catalog_readable`` nor the
+        row and error counts of this table.
         """
         found, problems = self._read(_COUNT_LIMIT_SECONDS)
         for problem in dict.fromkeys(cause_line(str(each)) for each in problems):
@@ -331,7 +331,7 @@ class Metrics:
 
     def _count_in_background(self, snapshot: Snapshot) -> Future[None]:
         """Starts to count the rows on another thread. If the thread of an earlier scrape is still counting, or has
-        failed since that scrape ended, returns the future of that thread instead."""
+        failed after the end of that scrape, returns the future of that thread and starts no other thread."""
         with self._lock:
             pending = self._pending
             if pending is None or (pending.done() and pending.exception() is None):
@@ -375,8 +375,8 @@ class Metrics:
 
 
 def metrics_of(context: Context) -> Metrics:
-    """The warehouse's metrics in this process: a single object, so that counters continue from one scrape to the
-    next."""
+    """Returns the warehouse's metrics in this process. The result is always the same object, so that counters continue
+    from one scrape to the next."""
     found: Metrics | None = context.made.get("metrics")
     if found is None:
         found = context.made.setdefault("metrics", Metrics(context))

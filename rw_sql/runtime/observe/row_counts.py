@@ -2,8 +2,8 @@
 
 For a reader that is far behind, each measurement needs these numbers for thousands of commits. The cache of commits
 (``commit_numbers``) stores all numbers of a commit, which takes twenty times the memory. The cache may therefore be too
-small for all unread commits. In that case, the cache drops each commit before the next measurement needs the commit
-again.
+small for all unread commits. If it is too small, the cache drops each commit before the next measurement needs this
+commit again.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ _MOST_COUNTED = 1_000_000
 
 _WINDOW_SECONDS = 300.0
 """The length of a period in seconds. A reader's measurement removes the commits that the reader has not needed for two
-periods. If there is no room for more commits, all commits of readers whose current period began more than three periods
-ago are removed."""
+periods. If there is no room for more commits, all commits of certain readers are removed: the readers whose current
+period began more than three periods ago."""
 
 _UNREAD, _UNKNOWN = -2, -1
 
 Kind = tuple[str, str, str | None, bool]
-"""A table (its path, and its Delta id if it is outside the warehouse) and a kind of reader: its upstream table, and
-whether it reads the change feed."""
+"""Identifies a table and a kind of reader. The first item is the table's path, and the second item is the table's Delta
+id if the table is outside the warehouse. The third item is the upstream table of the reader, and the last item is True
+if the reader reads the change feed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +80,8 @@ class _Counted:
     times: array[int] = field(default_factory=lambda: array("q"))
 
     def need(self, version: int, now: float) -> None:
-        """Must be called when a measurement needs the commits from ``version`` on. Forgets the commits that no
-        measurement has needed for a while."""
+        """Records that a measurement needs the commits from ``version`` on. Removes the commits that no measurement has
+        needed for a while."""
         if now - self.since < _WINDOW_SECONDS:
             self.lowest = min(self.lowest, version)
             return
@@ -192,7 +193,7 @@ class RowCounts:
             return True
 
     def _forget_unused(self, now: float) -> None:
-        """Forgets tables that were dropped, and readers that have ended."""
+        """Removes the counts of tables that were dropped, and of readers that have ended."""
         for kind, counted in list(self._counted.items()):
             if now - counted.since > 3 * _WINDOW_SECONDS:
                 self._size -= len(counted.rows)

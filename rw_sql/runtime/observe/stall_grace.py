@@ -41,7 +41,7 @@ class StallGrace:
         self._stalls: dict[str, _Stall] = {}
 
     def stalled(self, context: Context, job: str) -> JobStatus | None:
-        """The status of a job that the statement skips; None if the statement waits for the job."""
+        """If the statement skips a job, returns the job's status. If the statement waits for the job, returns None."""
         status = present_statuses(context).get(job)
         return status if status is not None and self.is_over(status, now_ms()) else None
 

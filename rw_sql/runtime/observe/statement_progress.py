@@ -123,8 +123,9 @@ def _phase(snapshot: Snapshot, job: str, status: JobStatus | None, making: Backf
 
 
 def what_goes_on(context: Context, jobs: Collection[str] | None) -> str | None:
-    """The text for a wait that has timed out. The text states that the jobs continue (all jobs if ``jobs`` is None),
-    and names the phase of each job. If the jobs make no progress, the text states the reason instead of the phases.
+    """The text for a wait that has timed out. The text states that the jobs ``jobs`` (all jobs if ``jobs`` is None)
+    continue, and names the phase of each job. If the jobs make no progress, the text states the reason instead of the
+    phases.
 
     The result is None if no process runs the jobs.
     """

@@ -35,8 +35,8 @@ TOPICS_SECONDS = 10.0
 again."""
 
 _ONE_BY_ONE_SECONDS = 1.0
-"""The minimum interval in seconds between two checks of one source whose connector does not define how often its
-readers check for new records."""
+"""The minimum interval in seconds between two checks of one source, if the source's connector does not define the
+interval at which its readers check for new records."""
 
 _FAILED_CHECK_FACTOR = 16.0
 """A source whose check fails is checked again after the time that the check took, multiplied by this factor."""
@@ -47,15 +47,16 @@ DISCOVERY_SECONDS = 10.0
 DISCOVERY_OPTION = "refresh.interval.sec"
 
 _APART = 16
-"""The maximum number of threads that check the sources of connectors that need a request per source."""
+"""Some connectors need a separate request for each source. This is the maximum number of threads that check the sources
+of such connectors."""
 
 _UNREACHABLE_CHECKS = 3
 """If this number of checks in a row fails, the sources of a cluster are reported as unreachable."""
 
 _UNKNOWN_CHECKS = 12
 """If this number of checks in a row does not return the end of a split, the job of the split's source is started, so
-that the start reports the reason. A change of the split's leader makes fewer checks than this number fail in a row, so
-the job is not started because of such a change."""
+that the start reports the reason. While the leader of a split changes, fewer checks than this number fail in a row, so
+a change of the leader does not start the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +73,8 @@ class Finding:
     sources whose splits may have changed. ``problems`` maps each job to the reason why its upstream cannot be watched.
 
     ``answered`` are the jobs whose upstream has responded, so that earlier problems of these jobs are over. ``unknown``
-    are the jobs with a split whose end could not be read in several checks. If such a job is started, the start shows
-    the reason.
+    are the jobs with a split whose end could not be read in several checks. If such a job is started, the start reports
+    the reason why the end cannot be read.
     """
 
     behind: Mapping[str, int] = field(default_factory=dict)
@@ -146,8 +147,8 @@ class _Group:
         """Plans the next check of one source. The previous check took ``spent`` seconds of CPU time, and ``took``
         seconds in total.
 
-        A failed check may have waited for its timeout, during which the thread checks no other source. The next check
-        of this source therefore follows after a multiple of this time.
+        A failed check may have waited for its timeout, during which the thread checks no other source. Therefore, the
+        next check of this source begins only after a multiple of the time ``took``.
         """
         turn = self.turns[job]
         wait = self.interval(options)
@@ -212,7 +213,8 @@ class UpstreamWatcher:
             group.due.set()
 
     def stop(self) -> None:
-        """Makes all threads end soon. Afterwards, only a check in progress may still report a change."""
+        """Requests that all threads end soon. Afterwards, only a check that is already in progress may still report a
+        change."""
         with self._lock:
             self._is_over = True
             groups = list(self._groups.values())
@@ -369,7 +371,8 @@ def _behind(watched: Watched, ends: Mapping[str, int]) -> int:
     """The number of offsets between a source's positions and the ends of its splits. Splits whose end is unknown are
     left out.
 
-    An end below the position counts as one offset, because the reader must be started to report the reason.
+    If the end of a split is below the position, the split counts as one offset, because the reader must be started in
+    order to report the reason.
     """
     found = (ends[split] - state.offset for split, state in watched.states.items() if split in ends)
     return sum(1 if more < 0 else more for more in found)

@@ -55,8 +55,8 @@ def wait_until_made(
 
     Returns the incomplete objects, each with the reason.
 
-    A rebuild is complete when queries read the new table. Does not wait for a view whose job is stalled, or whose job
-    no process runs. Stops waiting after ``seconds`` without any progress.
+    A rebuild is complete when queries read the new table. Does not wait for a view if the view's job is stalled, or if
+    no process runs the job. Stops waiting after ``seconds`` without any progress.
 
     ``tell`` is a function that is called with the progress of each view. If ``gives_up`` is true, a timeout raises
     SqlError NOT_APPLIED_YET instead of being reported in the result. In this case, the function also waits for a job
@@ -177,7 +177,8 @@ class _Stalls:
     """The statuses of the jobs in one check, and the epochs that their owners had applied before these statuses were
     read.
 
-    A status that was reported before a statement was applied does not describe the job after the statement.
+    The epochs are needed because a status that was reported before a statement was applied does not describe the job
+    after the statement.
     """
 
     context: Context
@@ -204,8 +205,8 @@ class _Stalls:
         )
 
     def reason(self, job: str, view_id: int, *ids: int) -> str:
-        """The reason why a view's job is stalled, if the stall makes the statement skip the job; empty if the statement
-        waits for the job.
+        """If the statement skips a view's job because the job is stalled, returns the reason of the stall. If the
+        statement waits for the job, returns the empty string.
 
         ``ids`` are the ids of other objects on which the job depends.
         """

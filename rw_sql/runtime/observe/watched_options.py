@@ -27,10 +27,10 @@ CHECK_SECONDS = 10.0
 class WatchedOptions:
     """The values of secrets with which sources at rest are watched, by job.
 
-    A running reader fails if its password is no longer accepted, and its next start reads the new password. A source at
-    rest has no reader. Therefore, if the upstream of the source does not respond, :meth:`check` compares the stored
-    values of the secrets with their present values. ``changed`` is called on another thread with the jobs whose values
-    have changed. Thread-safe, except for :meth:`check`.
+    If the password of a running reader is not accepted any more, the reader fails, and the next start reads the new
+    password. A source at rest has no reader. Therefore, if the upstream of the source does not respond, :meth:`check`
+    compares the stored values of the secrets with their present values. ``changed`` is called on another thread with
+    the jobs whose values have changed. Thread-safe, except for :meth:`check`.
     """
 
     def __init__(self, context: Context, changed: Callable[[Collection[str]], None]) -> None:

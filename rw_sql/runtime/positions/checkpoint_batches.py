@@ -3,8 +3,8 @@
 The query has no state and reads one Delta table. Spark's query and this module write the same files, so that Spark's
 query can continue where this module has ended, and vice versa. The file ``offsets/N`` is written before batch ``N``
 writes anything, and the file ``commits/N`` is written after batch ``N``. Both files are copies of the files of the
-previous batch, so that they have the form in which Spark wrote those files. Only the time of the batch and the version
-at its end differ.
+previous batch, so that they have the form in which Spark wrote those files. The copies differ from the originals only
+in the time of the batch and in the version at the batch's end.
 """
 
 from __future__ import annotations

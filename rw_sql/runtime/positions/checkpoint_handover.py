@@ -36,9 +36,9 @@ def begin_at(warehouse: Warehouse, checkpoint: str, table: str, version: int, pa
     """Creates a checkpoint whose only batch ends before a version of a table, so that a new stateless query begins
     at that version.
 
-    This function uses a checkpoint because Spark's options cannot name a start version that does not exist yet. The
-    entry includes the number of shuffle partitions. If the next batch was planned but not finished, Spark reads this
-    number from the entry. Without this number, each start would fail in this case.
+    A checkpoint is used because Spark's options cannot name a start version that does not exist yet. The checkpoint's
+    entry includes the number of shuffle partitions, because Spark reads this number from the entry if the next batch
+    was planned but not finished. Without this number, each start would fail in that case.
     """
     conf = {SHUFFLE_PARTITIONS: str(parallelism)}
     times = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": conf}
@@ -99,8 +99,8 @@ def is_moved_by_half(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> b
 
 
 def move(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> None:
-    """Rewrites the last two entries so that they point into the logs, the older entry first. The function may be called
-    repeatedly.
+    """Rewrites the last two entries, first the older entry, so that both entries point into the logs. The function may
+    be called repeatedly.
 
     ``moves`` maps the Delta id of a staging table to the Delta id of the log and to the next version of the log to
     read. Raises StalledError if a batch is planned but not committed.

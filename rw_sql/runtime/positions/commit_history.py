@@ -1,11 +1,11 @@
-"""Determines the ranges of offsets that were read into a table, listed separately for the time after each operation.
-The ranges are preserved when commits are cleaned up.
+"""Determines the ranges of offsets that were read into a table. The ranges are listed separately for the time after
+each operation. The ranges are preserved when commits are cleaned up.
 
 A *stretch* consists of consecutive commits with contiguous offsets. The runs of these commits started at the same
-epoch, or at epochs between which no operation has changed the job's input. A file beside the checkpoints contains the
-stretches of cleaned-up commits, without the splits from which nothing was read. The file therefore grows with the
-number of operations and with the number of splits that were read. It does not grow with the number of runs or with
-operations on other objects. Code that reads the file adds the stretches of the existing commits.
+epoch, or at different epochs without an operation in between that changed the job's input. A file beside the
+checkpoints contains the stretches of cleaned-up commits, without the splits from which nothing was read. The file
+therefore grows with the number of operations and with the number of splits that were read. It does not grow with the
+number of runs or with operations on other objects. Code that reads the file adds the stretches of the existing commits.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ _FORM = 1
 
 @dataclass(slots=True, kw_only=True)
 class Stretch:
-    """Commits of runs that started at ``epoch``, or of runs that started later if no operation in between has changed
-    the job's input. ``ranges`` are the contiguous offsets ``[start, end)`` that the commits have read from each split.
+    """Consecutive commits of runs. These runs started at ``epoch``, or started later but before any later operation
+    changed the job's input. ``ranges`` are the contiguous offsets ``[start, end)`` that the commits have read from each
+    split.
 
     ``at`` maps each split to the newest version of the log whose commit contains the split. ``lives`` has the cluster
     and incarnation of each split.
@@ -97,9 +98,9 @@ def note_stretches(
     """Stores the stretches of the commits up to a version. Must be called before these commits are cleaned up.
 
     ``snapshot`` is the present catalog. Later commits are left out, because a REWIND may revert them but cannot revert
-    the stored history. The later commits need not be read: no RESTORE after the version restores an earlier version
-    (:meth:`TableFiles.oldest_needed`). Reading the later commits would take long, because a slow reader may keep a
-    hundred thousand commits.
+    the stored history. The later commits need not be read, because none of them is a RESTORE to a version before the
+    given version (:meth:`TableFiles.oldest_needed`). Reading the later commits would take long, because a slow reader
+    may keep a hundred thousand commits.
     """
     noted, stretches = noted_stretches(warehouse, source)
     if version <= noted:

@@ -1,20 +1,21 @@
-"""Reads a change feed so that all changes of a key in a commit come in one batch.
+"""Reads a change feed in such a way that one batch contains all changes of a key in a commit.
 
 Delta's stream may end a batch within a commit (:mod:`rw_sql.runtime.delta.feed_files`). A later batch may then have the
 old row of a key whose new row was in an earlier batch. A reader that applies the changes of a batch would delete the
 new row.
 
-For such a batch, this module replaces the rows of the commit. The module divides the commit by the hashes of the keys,
-in proportion to the sizes of the files that Delta has planned for each batch. For example, a batch that reads the first
-tenth of the files gets the keys with the first tenth of the hashes. The offsets of the batches therefore determine the
-keys, a repeated batch has the same rows, and the size of a batch is about the size that Delta has planned.
+For a batch that ends within a commit, this module replaces the rows of this commit. The module divides the commit by
+the hashes of the keys, in proportion to the sizes of the files that Delta has planned for each batch. For example, a
+batch that reads the first tenth of the files gets the keys with the first tenth of the hashes. The offsets of the
+batches therefore determine the keys, a repeated batch has the same rows, and the size of a batch is about the size that
+Delta has planned.
 
 Delta reads a commit with change files in one batch, whatever the size of the commit. A reader that holds a batch in
 memory can divide such a batch by keys too.
 
 An older version of rw_sql may have read the first part of a commit in Delta's division. In this case, the next batch
-reads the keys of this commit from the first hash on. The file ``feed_keys`` in the checkpoint contains the number of
-the first batch that ended within a commit and was read by keys.
+reads the keys of this commit from the first hash on. The file ``feed_keys`` in the checkpoint contains the number of a
+batch: the first batch that ended within a commit and that was read by keys.
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ class FeedByKey:
     def rows(self, frame: DataFrame, batch: int) -> DataFrame:
         """The rows of a planned batch. ``frame`` contains the rows that Delta's stream has read for this batch.
 
-        The caller must use this method to read each batch that writes rows. Each evaluation of the result reads the
-        files again.
+        The caller must call this method for every batch that writes rows. Each evaluation of the result reads the files
+        again.
         """
         ranges, has_others = self.divided(batch)
         if not ranges:

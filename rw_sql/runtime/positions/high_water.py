@@ -38,11 +38,11 @@ _OWING = re.compile(r"\bEMIT\s+ON\s+WINDOW\s+CLOSE\b|\b(?:LEFT|RIGHT|FULL)\b", r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighWater:
-    """The newest version of each input of a view or sink that has rows for the view or sink. All versions are as of one
-    moment. The key is the Delta table id of the input.
+    """For each input of a view or sink, the newest version that has rows for the view or sink. All versions were
+    determined at one moment. The keys are the Delta table ids of the inputs.
 
-    ``feeds`` maps the Delta table ids of the inputs that the view or sink reads through their change feed to the paths
-    of these inputs. A source that is not shared has no log and is left out.
+    The view or sink may read some inputs through their change feeds. ``feeds`` maps the Delta table ids of these inputs
+    to their paths. A source that is not shared has no log and is left out.
     """
 
     versions: dict[str, int]
@@ -52,9 +52,10 @@ class HighWater:
     is_direct: bool = False
     """True if an input is a source that is not shared, whose positions are not in ``versions``."""
     interval_seconds: float = 0.0
-    """The minimum time between two batches of a query that reads such sources."""
+    """The minimum time in seconds between two batches of a query that reads a source that is not shared."""
     _planned: list[int] = field(default_factory=list, init=False, compare=False, repr=False)
-    """The last planned batch when :meth:`are_reached` was first called, if ``is_direct``."""
+    """If ``is_direct`` is True, the only item is the last batch that was planned when :meth:`are_reached` was first
+    called."""
 
     @staticmethod
     def of(context: Context, snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> HighWater:
@@ -116,8 +117,8 @@ class HighWater:
 
 def appends_windows(reader: MaterializedViewRecord | SinkRecord) -> bool:
     """True if a view or sink may append rows when the watermark moves: rows of windows that have closed, or rows of an
-    outer join without a partner. An inner join keeps state too, but appends nothing when the watermark moves, and Spark
-    may not plan another batch."""
+    outer join without a partner. An inner join does not count. It keeps state too, but it appends nothing when the
+    watermark moves, and Spark may not plan another batch."""
     if isinstance(reader, SinkRecord):
         is_appending = bool(reader.query) and not reader.replaces
     else:
@@ -141,7 +142,7 @@ def last_data_version(context: Context, table: str, *, is_feed: bool = False, up
     If ``upstream`` is given, the result is the newest version that adds rows of this upstream table to the log. But if
     many later commits add rows of other tables, the result is the newest version that adds any rows.
 
-    If the commits that count were cleaned up, returns the newest version that such a commit can have had, because a
+    If all commits that count were cleaned up, returns the newest version that one of these commits can have had. A
     reader beyond that version has read all rows.
     """
     oldest = 0

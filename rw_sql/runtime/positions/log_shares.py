@@ -29,9 +29,9 @@ SHARES = "shares"
 _FILES = "files.json"
 
 _UNSUPPORTED = frozenset({errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP})
-"""The numbers of the errors with which a store refuses a conditional write because the store does not support such
-writes, or with which a file system refuses a hard link. If a write conflicts with another write, or if a response is
-lost, the error has another number."""
+"""Error numbers. With one of these errors, a store refuses a conditional write because it does not support such writes,
+or a file system refuses a hard link. If a write conflicts with another write, or if a response is lost, the error has
+another number."""
 
 Position = tuple[Any, ...]
 """The values of a row in the columns by which a log is sorted. Rows with equal values are in the same share."""
@@ -53,8 +53,8 @@ class File:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
     """The shares of a commit or snapshot, in order. The share with the number ``n`` (counted from 0) ends before the
-    position ``cuts[n]``. The last share has no end. ``columns`` are the columns of a position: the columns of LOG_ORDER
-    that the log had when it was divided into shares, without INDEX_COLUMN."""
+    position ``cuts[n]``. The last share has no upper bound. ``columns`` are the columns of a position: the columns of
+    LOG_ORDER that the log had when it was divided into shares, without INDEX_COLUMN."""
 
     columns: tuple[str, ...]
     files: tuple[File, ...]
@@ -63,7 +63,7 @@ class Shares:
     def bounds(self, done: int, upto: int | None) -> tuple[Position | None, Position | None]:
         """Returns the first position of the shares from ``done`` to ``upto`` (exclusive), and the first position after
         these shares. If ``upto`` is None, all shares from ``done`` on are meant. A bound is None if there are no rows
-        beyond the bound."""
+        beyond this bound."""
         return self.cuts[done - 1] if done else None, None if upto is None else self.cuts[upto - 1]
 
     def files_between(self, low: Position | None, high: Position | None) -> list[File]:

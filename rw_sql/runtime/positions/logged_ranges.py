@@ -1,8 +1,8 @@
 """Determines the offsets that a source's log contains, as ranges that are computed from the commits of the log's table.
 
 A file beside the checkpoints stores the ranges, so that the ranges survive the clean-up of commits. Code that reads the
-file adds the ranges of the commits after the file's version. Without the file, the computation begins at the oldest
-existing commit.
+file adds the ranges of the commits after the file's version. If the file does not exist, the computation begins at the
+oldest existing commit.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ if TYPE_CHECKING:
 
 _FORM = 2
 _UNKNOWN_READING = (-1, 0, None)
-"""The version, epoch and term of a piece in a file that an earlier version of rw_sql wrote."""
+"""A file that an earlier version of rw_sql wrote does not contain the version, the epoch and the term of a piece. These
+values are assumed for such a piece."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRanges:
     """The ranges that were read according to the commits up to ``version``. For each split, the ranges are listed by
-    the split's incarnations, oldest first. ``sparse`` are the splits that returned fewer records than offsets.
+    the split's incarnations, oldest first. ``sparse`` are the splits from which fewer records than offsets were read.
     ``is_complete`` is true if no commit is missing. ``pieces`` are the ranges of each split, listed separately for each
     run, in log order. ``trimmed`` is the newest hourly bucket that was dropped from the log. The rows of this and all
     older buckets were read and later deleted. ``trimmed_ms`` is the time of the newest commit that dropped buckets, in
@@ -111,8 +112,8 @@ def note_cleaned_ranges(warehouse: Warehouse, source: SourceRecord | Materialize
 def _stored(
     warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, known: ReadRanges | None, newest: int
 ) -> ReadRanges:
-    """Returns the ranges to which the log's later commits are added. If stored ranges lead to the existing commits
-    without a gap, the result is these ranges; otherwise, the result is ``known``.
+    """Returns the ranges to which the log's later commits are added. If stored ranges continue into the existing
+    commits without a gap, the result is the stored ranges; otherwise, the result is ``known``.
 
     Another process may have cleaned up the commits after ``known``. Before the clean-up, that process has stored the
     ranges of these commits. If neither the ranges in the files nor ``known`` lead to the existing commits without a
@@ -310,10 +311,10 @@ def _newest_bucket(actions: list[dict[str, Any]], kind: str, known: int | None) 
 
 
 def _sparse_splits(commit: JobCommit, actions: list[dict[str, Any]]) -> set[str]:
-    """The splits of a commit that may have gaps.
+    """Returns the splits of a commit in which some offsets may have no record.
 
-    If the commit has fewer rows than offsets, all splits of the commit may have gaps, because the commit does not
-    record where the gaps are.
+    If the commit has fewer rows than offsets, the result contains all splits of the commit, because the commit does not
+    show which offsets have no record.
     """
     moved = {split for split, (start, end) in commit.ranges.items() if end > start}
     rows = added_rows(actions)

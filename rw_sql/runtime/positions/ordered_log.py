@@ -5,12 +5,12 @@ Delta's stream limits the size of a batch: it ends a batch at a file of a commit
 begins. The files of a commit have no order, and a snapshot's files are in the order of their times, which compaction
 changes. Therefore, a later batch of the stream may contain an earlier row of a key.
 
-For a reader that depends on the order, this module therefore puts other rows into the batches of such a commit or
-snapshot. The module reads the positions of all rows of the commit or snapshot, and chooses positions that divide these
-rows into shares of about the size of a batch. A batch that ends within the commit or snapshot gets the next share. The
-batch that reads the rest of the commit or snapshot gets all other shares. Therefore, each row is read once, and each
-batch has about the size that Delta has planned. The order depends neither on the writer of the files nor on the
-statistics of the files.
+Therefore, for a reader that depends on the order, this module distributes the rows of such a commit or snapshot among
+the batches in another way than Delta's stream. The module reads the positions of all rows of the commit or snapshot,
+and chooses positions that divide these rows into shares of about the size of a batch. A batch that ends within the
+commit or snapshot gets the next share. The batch that reads the rest of the commit or snapshot gets all other shares.
+As a result, each row is read once, and each batch has about the size that Delta has planned. The order of the rows does
+not depend on the writer of the files or on the statistics of the files.
 
 The query's checkpoint contains the shares (:mod:`rw_sql.runtime.positions.log_shares`). If an older version of rw_sql
 has read the first part of a commit or snapshot, the checkpoint has no shares of this commit or snapshot. In this case,
@@ -59,11 +59,11 @@ LOG_ORDER = (RUN, BATCH, SPLIT, OFFSET, INDEX_COLUMN[0])
 source, and for files) by index. A log that an older version of rw_sql created may lack BATCH."""
 
 _SAMPLED = 100
-"""The approximate number of positions that are sampled for each share. The size of a share differs from the size of
-other shares by some percent."""
+"""The approximate number of positions that are sampled for each share. With this number, the sizes of the shares differ
+by a few percent."""
 
 _ROW_BYTES = 100
-"""The size of a row in bytes that is assumed for the sample if a file's number of rows is unknown."""
+"""The size of a row in bytes that the sampling assumes if the number of rows of a file is unknown."""
 
 _FILE = "_rw_file"
 
@@ -109,8 +109,8 @@ class OrderedLog:
         """The rows of the log for a planned batch. BUCKET is NULL if ``least_bucket`` is None. Otherwise, rows of
         earlier values of BUCKET may be left out.
 
-        The result is None if the rows to read are those of Spark's frame, because the batch reads whole commits, or
-        because an older version of rw_sql has begun to read the commit or snapshot.
+        The result is None if the caller must use the rows of Spark's frame. This is the case if the batch reads whole
+        commits, or if an older version of rw_sql has begun to read the commit or snapshot.
 
         The caller must call this method, or :meth:`skip`, for each batch that the query's output does not contain yet.
         """
@@ -171,8 +171,8 @@ class OrderedLog:
         return ends
 
     def _next_share(self, spark: SparkSession, end: TableEnd, done: int) -> DataFrame:
-        """Returns the share after ``done`` shares, for a batch that ends at ``end``. The last share is read by the
-        batch that reads the rest of the commit or snapshot."""
+        """Returns the share after ``done`` shares, for a batch that ends at ``end``. If only the last share remains,
+        the result is empty, because the batch that reads the rest of the commit or snapshot reads the last share."""
         shares = self._shares(spark, end)
         upto = min(done + 1, len(shares.cuts))
         self._stored.note_done(end, upto)

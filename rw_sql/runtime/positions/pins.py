@@ -31,13 +31,14 @@ def copies_of(context: Context, point: RewindPoint, object_id: int) -> str:
 
 
 def least_needed_version(context: Context, object_id: int, generation: int = 1) -> int | None:
-    """The oldest version of a source's log, or of a view's table of a generation, that a rewind point needs; None if no
-    point needs a version.
+    """Returns the oldest version that a rewind point needs of a source's log, or of the table of a view's generation.
+    Returns None if no point needs a version.
 
-    Upkeep keeps the files of that version, and all commits from that version on, so that the version stays readable. A
-    point of a dropped source needs no version. A dependent needs no version if it was dropped, or if its table has
-    another generation than at the time of the point, because a REWIND does not change such a dependent. But while UNDO
-    can put the dependent's earlier table into use again, the dependent's inputs stay readable.
+    Upkeep keeps the files of that version, and all commits from that version on. Therefore, the version stays readable.
+    A point of a dropped source needs no version. A dependent needs no version in two cases: the dependent was dropped,
+    or the dependent's table has another generation than at the time of the point. A REWIND does not change such a
+    dependent. But while UNDO can put the dependent's earlier table into use again, the dependent's inputs stay
+    readable.
     """
     snapshot = context.metastore.snapshot()
     record = snapshot.get(object_id)

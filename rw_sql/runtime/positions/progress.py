@@ -38,8 +38,9 @@ def committed_versions(
     that is ``before`` batches older.
 
     If the initial snapshot of a table is read in several batches, no version counts as read until the last of these
-    batches. ``feeds`` are the paths, by Delta table id, of the tables that are read through their change feed. In a
-    change feed, an offset may refer to one file of a commit although the batch reads the whole commit.
+    batches. ``feeds`` are the paths, by Delta table id, of the tables that are read through their change feed.
+    ``feeds`` is needed because in a change feed, an offset may refer to one file of a commit although the batch reads
+    the whole commit.
     """
     committed = batches_in(warehouse, f"{checkpoint}/commits")
     if len(committed) <= before:
@@ -101,8 +102,8 @@ def is_just_rewound(warehouse: Warehouse, checkpoint: str, planned: int) -> bool
     """True if a REWIND has restored the checkpoint of a sink, and the query has planned no batch since then.
     ``planned`` is the last planned batch in the restored copy.
 
-    A REWIND gives the sink a new generation. The sink creates the table of this generation when it starts, so until the
-    sink starts, the checkpoint has batches but the table does not exist.
+    A REWIND gives the sink a new generation. The sink creates the table of this generation when the sink starts. Until
+    then, the checkpoint has batches although the table does not exist.
     """
     mark = rewind_mark(warehouse, checkpoint)
     # Earlier versions have not stored the batch.
@@ -112,7 +113,7 @@ def is_just_rewound(warehouse: Warehouse, checkpoint: str, planned: int) -> bool
 def end_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> dict[str, int]:
     """Maps each input table, by its Delta table id, to the last version that a planned batch reads.
 
-    If a version is read in parts, the batch may have only some of the version's rows.
+    If the last version is read in parts, the batch may read only some of this version's rows.
     """
     found: dict[str, int] = {}
     for offset in _delta_offsets(warehouse, checkpoint, batch):
@@ -224,10 +225,10 @@ def has_state(warehouse: Warehouse, checkpoint: str) -> bool:
 
 
 _OWED_SECONDS = 5.0
-"""The maximum time in seconds between the completion of a batch and the plan of a batch without input."""
+"""The maximum time in seconds after the completion of a batch until the query plans a batch without input."""
 
 _owed_since: dict[tuple[str, str], tuple[int, float]] = {}
-"""For each checkpoint (warehouse, path): the last completed batch, and the time (``time.monotonic()``) at which
+"""Maps each checkpoint (warehouse, path) to its last completed batch, and to the time (``time.monotonic()``) at which
 :func:`owes_windows` first saw that this batch had moved the watermark."""
 
 
@@ -235,9 +236,10 @@ def owes_windows(warehouse: Warehouse, checkpoint: str, *, interval_seconds: flo
     """True if the query's last completed batch has moved the watermark, and the query has not yet written the windows
     that close at this watermark.
 
-    Spark writes these windows in the next batch. If there is no new input, Spark plans a batch without input at once or
-    after ``interval_seconds``, the minimum time between two batches, unless the query was stopped in between. Therefore
-    the result is false if this time and some more seconds have passed and no further batch is planned.
+    Spark writes these windows in the next batch. If there is no new input, Spark plans a batch without input, either at
+    once or after ``interval_seconds``, the minimum time between two batches. Spark plans no such batch if the query was
+    stopped in between. Therefore, the result is false if no further batch is planned although this time and some more
+    seconds have passed.
     """
     if not has_state(warehouse, checkpoint):
         return False

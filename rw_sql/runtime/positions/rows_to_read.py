@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 _STORE_SECONDS = 5.0
-"""The time limit in seconds for counting the rows of all of the user's own tables. The store of such a table may not
-respond for a long time."""
+"""The time limit in seconds for counting the rows of all of the user's own tables. The limit is needed because the
+store of such a table may not respond for a long time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,9 +39,9 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
     """The position of every split that has a position. The position is the next record to read.
 
     A position that a statement has set is valid from the statement's epoch on. Commits of runs that started before the
-    statement do not advance this position. Otherwise, a batch that such a run commits after the statement would undo
-    the statement. Among the other commits, the last commit that contains the split determines the split's position.
-    Commits that are older than a note need not be read, so ``read_splits`` may lack splits.
+    statement do not advance this position, because a batch that such a run commits after the statement would otherwise
+    undo the statement. Among the other commits, the last commit that contains the split determines the split's
+    position. Commits that are older than a note are not read, so some splits may be missing in ``read_splits``.
     """
     kind = connector(source.connector)
     fragment = ingest_fragment(source.id)
@@ -99,9 +99,9 @@ def states_at(positions: Mapping[str, int], identities: Mapping[str, SplitIdenti
 def oldest_reader_epoch(warehouse: Warehouse, metastore: Metastore, source: SourceRecord) -> int | None:
     """The start epoch of the oldest run that may still commit to a source's log; None if no run was claimed yet.
 
-    This is the run of the last commit, which fenced all earlier runs, or a run that was claimed after that run. A run
-    that its own process has replaced by another run counts as ended. The result is 0 if the records of such runs may
-    have been removed.
+    The last commit has fenced all runs before its own run. Therefore, the oldest such run is the run of the last
+    commit, or a run that was claimed later. A run that its own process has replaced by another run counts as ended. The
+    result is 0 if the records of such runs may have been removed.
     """
     runs = metastore.jobs.runs(ingest_fragment(source.id))
     if not runs:
@@ -149,8 +149,8 @@ def _take(
     terms: Mapping[str, int],
 ) -> None:
     """Adds positions from a commit. ``waiting`` contains the splits whose positions are not known yet. Such a split
-    gets the commit's end offset if the commit is later than the statement that set the split's position, and if the
-    commit's run is not older than that statement.
+    gets the commit's end offset under two conditions: the commit is later than the statement that set the split's
+    position, and the commit's run is not older than that statement.
 
     ``ends`` are the commit's pairs (end offset, version of the log) by split, ``terms`` are the terms at these offsets,
     and ``epoch`` is the epoch at which the commit's run started.

@@ -1,11 +1,11 @@
 """The progress of a table's readers. Upkeep of the table must keep the rows that a reader has not read.
 
-The checkpoint of a view or sink determines the first version of the table that its query requests after a restart.
-Usually, this is the version at which the last batch begins, because Spark requests the last batch again after a
-restart. If the query has planned only one batch, the query requests the last version that the batch includes, because
-Delta reads a first batch from a snapshot of that version. If the reader is a sink with an older start version, the
-query requests the start version. If the reader is a recomputed view, the view also needs the last version that its last
-batch includes, because this batch reads all rows of the table as of that version.
+The checkpoint of a view or sink determines the first version of the table that the query of the view or sink requests
+after a restart. Usually, this is the version at which the last batch begins, because Spark requests the last batch
+again after a restart. If the query has planned only one batch, the query requests the last version that the batch
+includes, because Delta reads a first batch from a snapshot of that version. If the reader is a sink with an older start
+version, the query requests the start version. If the reader is a recomputed view, the view also needs the last version
+that its last batch includes, because this batch reads all rows of the table as of that version.
 """
 
 from __future__ import annotations
@@ -53,11 +53,12 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 _LEAST_HOLD_MS = 30_000
-"""A time in milliseconds for which a log keeps all rows for a new view or sink: half of the least ``log.max_hold``."""
+"""Half of the least valid value of ``log.max_hold``, in milliseconds. For this time, a log keeps all rows for a new
+view or sink."""
 
 
 _MOST_COMMITS = 1000
-"""The maximum number of commits that one check of a reader reads."""
+"""When a reader is checked, at most this number of commits is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +68,8 @@ class Reader:
 
     ``waits_since_ms`` is the time since which rows have been waiting for the reader, in milliseconds since 1970; None
     if the reader has read all rows. Commits without rows, such as fences, do not count. If a reader has not begun to
-    read and no rows are waiting for it, the time is that of the reader's creation. ``group`` is the resource group
-    whose owner runs the reader.
+    read and no rows are waiting for the reader, this time is the time of the reader's creation. ``group`` is the
+    resource group whose owner runs the reader.
     """
 
     name: str
@@ -102,9 +103,9 @@ def _first_rows_ms(warehouse: Warehouse, table: str, first: int, *, is_feed: boo
     """The time of the first commit from version ``first`` on that has rows for a reader, in milliseconds since 1970.
 
     Returns None if no commit has rows. If a commit was cleaned up or has no time, returns 0, which is older than any
-    limit. A query that has read all rows may still request the versions without rows that follow, because a query
-    completes no batch for these versions. After _MOST_COMMITS versions without rows, this function assumes that no
-    later version has rows.
+    limit. After a query has read all rows, it may still request the later versions without rows, because a query
+    completes no batch for such versions. After _MOST_COMMITS versions without rows, this function assumes that no later
+    version has rows.
     """
     for version in range(first, min(latest_version(warehouse, table), first + _MOST_COMMITS) + 1):
         try:
@@ -117,7 +118,7 @@ def _first_rows_ms(warehouse: Warehouse, table: str, first: int, *, is_feed: boo
 
 
 def _start_version(record: MaterializedViewRecord | SinkRecord, input_id: int) -> int:
-    """The first version of an input that a view or sink reads if the view or sink has not begun to read."""
+    """Returns the version of an input at which a view or sink that has not begun to read will begin."""
     starts = record.starts if isinstance(record, SinkRecord) else ()
     return next((version + 1 for id_, version in starts if id_ == input_id), 0)
 
@@ -168,8 +169,8 @@ def _queries_on(
 
 
 def planned_versions_of(warehouse: Warehouse, checkpoint: str, table_id: str) -> list[int]:
-    """Returns, for each of the last two batches of the query with this checkpoint, the version of a table that the
-    query reads next after the batch. The list is empty before the first batch.
+    """Returns one version of a table for each of the last two batches of the query with this checkpoint. The version is
+    the first version that the query reads after the batch. The list is empty before the first batch.
 
     After a restart, a query requests the earliest of these versions and continues at the last of them.
     """
@@ -191,9 +192,9 @@ def _offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[dict[str
 
 
 def require_versions(context: Context, spec: ViewSpec | SinkSpec, checkpoint: str) -> None:
-    """Raises StalledError if a query with this checkpoint cannot continue. There are three reasons: rows that the query
-    needs were dropped from an input, versions of an input were cleaned up, or a table of the user from which the query
-    has read does not exist."""
+    """Raises StalledError if a query with this checkpoint cannot continue. There are three possible reasons: an input
+    has dropped rows that the query needs, versions of an input were cleaned up, or a table of the user from which the
+    query has read does not exist."""
     warehouse = context.warehouse
     has_begun = bool(warehouse.list_names(f"{checkpoint}/offsets"))
     for given in spec.inputs:
@@ -242,8 +243,8 @@ def _require_whole_log(context: Context, spec: ViewSpec | SinkSpec, given: ViewI
 def _reads_whole_log(spec: ViewSpec | SinkSpec, given: ViewInput) -> bool:
     """True if the content of a query depends on all rows of a source's log.
 
-    If every batch computes the view from all rows, the content of the view does not depend on the time when the view
-    begins to read.
+    The result is False for a view that every batch computes from all rows, because the content of such a view does not
+    depend on the time when the view begins to read.
     """
     if isinstance(spec, SinkSpec):
         return all(id_ != given.id or version < 0 for id_, version in spec.starts)

@@ -59,8 +59,8 @@ def quickly_changed_rows(fresh: DataFrame, table: DataFrame, keys: Sequence[str]
     """Does the same as :func:`changed_rows`, without sorting. The result is correct only if ``fresh`` has no key of
     ``table`` more than once.
 
-    Afterwards, :func:`had_each_key_once` determines from the number of rows whether this condition was met. Duplicates
-    are removed only among the (few) keys that the table lacks.
+    Afterwards, :func:`had_each_key_once` uses the number of rows to determine whether this condition was met.
+    Duplicates are removed only among the (few) keys that the table lacks.
     """
     columns = fresh.columns
     new = _hashed(_hashed(fresh, columns, _ROW), keys, _KEY).withColumn(_THERE, f.lit(1)).alias("n")

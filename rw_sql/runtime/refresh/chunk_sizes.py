@@ -53,8 +53,8 @@ def _value_sizes(values: pa.Array[Any]) -> NDArray[np.int64]:
 
 
 def chunk_numbers(sizes: NDArray[np.int64], most_rows: int, most_bytes: int) -> NDArray[np.int32]:
-    """The number of each row's chunk, from 0. A chunk has at most ``most_rows`` rows. It has at most ``most_bytes``
-    bytes, unless it consists of a single row."""
+    """The number of each row's chunk, from 0. A chunk has at most ``most_rows`` rows. A chunk has at most
+    ``most_bytes`` bytes, unless the chunk consists of a single row."""
     ends = np.cumsum(sizes)
     numbers = np.zeros(len(sizes), np.int32)
     first = number = 0
@@ -81,8 +81,9 @@ def write_by_range(
     number of chunks.
 
     At first, the rows are divided into ``count`` ranges of the key with about the same number of rows. A range that is
-    larger than two chunks, because it has long rows, is divided again by the sizes of its rows. Afterwards, a chunk has
-    at most about ``most_rows`` rows and ``most_bytes`` bytes, or twice as many if its range was not divided.
+    larger than two chunks, because it has long rows, is divided again by the sizes of its rows. In the result, a chunk
+    of a divided range has at most about ``most_rows`` rows and ``most_bytes`` bytes. A chunk that is an undivided range
+    may be twice as large.
     """
     key_columns = [f.col(quoted_for_spark(key)) for key in keys]
     # With this minimum, ``most_bytes`` is also a limit for the number of rows.

@@ -174,8 +174,8 @@ class RefreshJob:
         return refresh_of(snapshot, self.spec.table_id)
 
     def _give_up_what_was_killed(self) -> None:
-        """If an earlier run had begun to load the refresh that is in the catalog, ends this refresh: the table becomes
-        IDLE.
+        """If an earlier run had begun to load the refresh that is in the catalog, ends this refresh, and sets the state
+        of the table to IDLE.
 
         A refresh that no run has begun to load stays in the catalog. :meth:`_drop_left` deletes the rows that the
         earlier run has staged.
@@ -349,8 +349,8 @@ class RefreshJob:
     def _finish(self, record: RefreshRecord) -> None:
         """Merges the remaining chunks, deletes the staging table, and records the end of the refresh, in this order.
 
-        Raises FencedError if another run has taken over. In an object store, this process may have been suspended while
-        the next owner has ended this refresh and has begun another.
+        Raises FencedError if another run has taken over. In an object store, the next owner may have ended this refresh
+        and begun another refresh while this process was suspended.
         """
         before = sum(chunk.rows for chunk in self._merged(record))
         for number in left_chunks(record, self.output.done):
@@ -440,8 +440,8 @@ class RefreshJob:
 
 
 _TELLING = (PySparkException, Py4JError, DeltaError, OSError, SqlError, StalledError)
-"""The exceptions whose message alone becomes the reason of a failed refresh. For all others, the reason also contains
-the exception's type."""
+"""If a refresh fails with one of these exceptions, the reason of the failure is only the exception's message. For all
+other exceptions, the reason also contains the exception's type."""
 
 
 def _reason(error: Exception, options: Mapping[str, str]) -> str:

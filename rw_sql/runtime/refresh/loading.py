@@ -63,8 +63,8 @@ For so few rows, the hashes of each partition fit into the memory of a Spark tas
 """
 
 IN_MEMORY_ROWS, IN_MEMORY_BYTES = 2_000_000, 512 << 20
-"""The maximum number of rows of a table and of its upstream, and the maximum size of each in bytes, for a comparison in
-this process's memory."""
+"""The limits for a comparison in this process's memory. Neither the table nor its upstream may exceed this number of
+rows or this size in bytes."""
 
 _IN_MEMORY = threading.Lock()
 """The lock that a refresh holds during a comparison in memory, so that at most one comparison at a time uses this
@@ -297,7 +297,8 @@ def watched(spark: SparkSession, group: str, tell: Callable[[int, int], bool]) -
     the upstream.
 
     ``tell`` is a callback that receives the numbers of finished tasks and of all tasks; while ``tell`` returns False,
-    the Spark jobs are cancelled and the waits are ended. If ``tell`` raises an error, ``tell`` is called again later.
+    the Spark jobs are cancelled and the waits are ended. If ``tell`` raises an error, the error is only logged, and
+    ``tell`` is called again later.
     """
     context = spark.sparkContext
     context.setLocalProperty("spark.scheduler.pool", "history")

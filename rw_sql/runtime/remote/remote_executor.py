@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 _LOOK_SECONDS, _LOOK_SECONDS_IN_STORE = 0.05, 0.5
 _NONE: frozenset[str] = frozenset()
 _MOST_TOKENS = 100
-"""The number of refused statements whose owner's session is known."""
+"""For at most this number of refused statements, this session remembers the session's name under which the owner keeps
+the statement."""
 _OWNER_SECONDS = 1.0
 """The interval in seconds at which a waiting session checks that the owner still runs."""
 
@@ -74,10 +75,10 @@ class _Wait:
 class _Names:
     """The names of the owner's sessions that run the statements of one session.
 
-    The owner runs the requests with one name one after the other, but the threads of a session run their statements at
-    the same time. A statement that begins while another one runs therefore gets another name. An open block is in the
-    owner's memory under one name, so all statements in a block have this name. A refused statement is in the owner's
-    memory too, so the CONFIRM with its token has the name of this statement.
+    The owner runs requests with the same name one after the other, but the threads of a session run their statements at
+    the same time. Therefore, a statement that begins while another statement runs gets another name. An open block is
+    in the owner's memory under one name, so all statements in a block have this name. A refused statement is in the
+    owner's memory too, so the CONFIRM with its token has the name of this statement.
     """
 
     def __init__(self) -> None:
@@ -136,9 +137,9 @@ class _Names:
 class RemoteExecutor:
     """Runs the statements of one session. Thread-safe.
 
-    A statement that contains the value of a secret runs in this process, because a request would store the value: an
-    ALTER SECRET, a CREATE SECRET with a value, and their EXPLAIN. A statement with the literal value of a secret option
-    is refused in this process for the same reason.
+    A statement that contains the value of a secret runs in this process, because a request would store the value. Such
+    statements are ALTER SECRET, CREATE SECRET with a value, and EXPLAIN of these statements. A statement with the
+    literal value of a secret option is refused in this process for the same reason.
     """
 
     owner = None
@@ -148,8 +149,8 @@ class RemoteExecutor:
         self._names = _Names()
         self._group = DEFAULT_GROUP
         self._heartbeats: dict[str, tuple[Lease, float]] = {}
-        """For each group, the owner's lease with the last new heartbeat, and the time on the monotonic clock when this
-        session first read this heartbeat."""
+        """Maps each group to the owner's lease with the last new heartbeat, and to the time on the monotonic clock at
+        which this session first read this heartbeat."""
         self._running: set[str] = set()
         """The requests for whose answer a thread of this session waits."""
         self._left: str | None = None
@@ -258,7 +259,7 @@ class RemoteExecutor:
         return answer
 
     def _leave(self, request: Request, session: SessionState) -> None:
-        """Makes it possible to run the following statements while the owner may still run this request.
+        """Makes it possible to run further statements although the owner may still be running this request.
 
         The owner runs the requests of one session one after the other. The following requests are therefore sent in the
         name of a new session. Each request contains the parameters. Only the tokens of refused statements are lost. An
@@ -326,8 +327,8 @@ class RemoteExecutor:
             raise self._not_taken(lease, wait.patience, request)
 
     def _require_heartbeat(self, lease: Lease, wait: _Wait) -> None:
-        """Raises SqlError if the owner's processes exist, but the owner has written no heartbeat for too long while it
-        runs the statement. A suspended owner gets as much time as an owner whose statement makes no progress."""
+        """Raises SqlError if the owner runs the statement and its processes exist, but it has written no heartbeat for
+        too long. A suspended owner gets as much time as an owner whose statement makes no progress."""
         now = time.monotonic()
         before, since = self._heartbeats.get(lease.group, (None, now))
         if before is None or (before.owner, before.heartbeat_ms) != (lease.owner, lease.heartbeat_ms):

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS, _LOOK_SECONDS_IN_STORE = 0.2, 1.0
-"""The interval in seconds at which the owner checks for requests. In an object store, each check is a request to the
-store."""
+"""The intervals in seconds at which the owner checks for requests: on a local path, and in an object store. In an
+object store, each check is a request to the store."""
 
 _PROGRESS_SECONDS = 1.0
 _STORE_AGAIN_SECONDS = 1.0
@@ -66,8 +66,8 @@ _TIDY_SECONDS = 60.0
 requests."""
 
 _MOST_SESSIONS = 200
-"""The number of sessions whose state is kept. Sessions without an open block and without a preview to confirm are
-discarded first, and of these the session that has been idle longest."""
+"""The number of sessions whose state is kept. If there are more sessions, a session without an open block and without a
+preview to confirm is discarded first. Among such sessions, the session that has been idle longest is discarded."""
 
 _COMMITTED_HINT = "SELECT * FROM rw_catalog.rw_operations ORDER BY epoch DESC LIMIT 5 shows what is committed"
 
@@ -84,8 +84,8 @@ class _Session:
 
     @property
     def has_state(self) -> bool:
-        """True if a following statement of the session needs the state that is stored here: an open block, or a
-        statement that the session's user may still confirm."""
+        """True if a later statement of the session may need the state that is stored here. Such a state is an open
+        block, or a statement that the session's user may still confirm."""
         return self.state.block is not None or bool(self.state.refused)
 
 

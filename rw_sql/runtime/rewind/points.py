@@ -1,6 +1,6 @@
 """Rewind points. The owner makes a rewind point after an unsafe operation on a source and before the source continues.
 
-A point can be made until a run of the source's reader starts at the operation's epoch or later, because until then
+A point can be made as long as no run of the source's reader has started at the operation's epoch or later. Until then,
 the log ends with the rows from before the operation. The point is complete when every dependent of the source has
 processed all these rows. At that moment, the version of each dependent's table and the copy of its checkpoint match.
 """
@@ -90,8 +90,8 @@ class Stand:
 def wanted_points(context: Context, snapshot: Snapshot, source: SourceRecord) -> tuple[OperationRecord, ...]:
     """The unsafe operations on a source for which a point can be made now, oldest first.
 
-    No reader has started since such an operation. Neither a point for the operation nor a reason for a missing point is
-    stored.
+    Since such an operation, no reader has started. For such an operation, neither a point nor a reason for a missing
+    point is stored.
     """
     facts = context.metastore.jobs
     last = facts.last_runs().get(ingest_fragment(source.id))
@@ -118,8 +118,8 @@ def make_points(
     is_over: Callable[[], bool],
     on_noted: Callable[[], object],
 ) -> None:
-    """Makes one point for the operations ``records``, or records why there is no point. The log got no rows between
-    these operations.
+    """Makes one point for the operations ``records``, or records why there is no point. No rows were added to the log
+    between these operations.
 
     The source's reader must be stopped. The reader may continue as soon as ``on_noted`` is called. Surplus points are
     deleted afterwards. The wait for the source's dependents is limited to ``rewind_point_timeout``, because the source

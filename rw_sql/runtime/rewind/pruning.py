@@ -124,8 +124,8 @@ class PointPruning:
         self._current: int | None = None
 
     def run_if_due(self, snapshot: Snapshot, busy: Collection[int]) -> None:
-        """Begins to remove points if the removal is due. It is due at intervals, and after a change of the system
-        parameters.
+        """Begins to remove points if the removal is due. A removal is due at regular intervals, and after a change of
+        the system parameters.
 
         The points of the sources ``busy`` are kept, because another thread makes a point or carries out a REWIND, or
         because a point must be made first. Failures of the store are logged, and the next due call repeats the failed
@@ -143,8 +143,8 @@ class PointPruning:
         self._run_in_progress = run_in_background(self._try, "old-rewind-points")
 
     def reserve(self, source_id: int) -> bool:
-        """Keeps the run in progress from removing points of a source. Returns False if the run is removing these points
-        now."""
+        """Prevents the removal in progress from removing points of a source. Returns False if the run is removing these
+        points now."""
         with self._reserving:
             self._reserved.add(source_id)
             return self._current != source_id

@@ -51,7 +51,7 @@ the folder consists of the checkpoint's path, this text and a random suffix."""
 
 
 class CannotRewindError(Exception):
-    """Something needed to carry out a REWIND is missing."""
+    """Raised if a REWIND cannot be carried out because something that is needed is missing."""
 
 
 def rewind_jobs(snapshot: Snapshot, rewind: RewindRecord) -> tuple[str, ...]:
@@ -199,10 +199,10 @@ def _replace(context: Context, checkpoint: str, fresh: str, names: Sequence[str]
 
     Raises CannotRewindError if this process no longer holds the lease.
 
-    An object store cannot rename a folder. There, the files are copied one by one. The next owner copies the same
-    content, so a suspended owner that resumes in the meantime does no harm. But deleting the other files would delete
-    later batches of the next owner. The deletion therefore takes one request per thousand files, and directly follows
-    the check of the lease.
+    An object store cannot rename a folder. In an object store, the files are therefore copied one by one. If a
+    suspended owner resumes in the meantime, its copies do no harm, because the next owner copies the same content. But
+    by deleting the other files, the suspended owner could delete later batches of the next owner. The deletion
+    therefore takes one request per thousand files, and directly follows the check of the lease.
     """
     warehouse = context.warehouse
     files = warehouse.files

@@ -73,15 +73,15 @@ class Rewinding:
         self._stopping = threading.Event()
         self._works: dict[int, _Work] = {}
         self.owed: frozenset[str] = frozenset()
-        """The jobs that cannot match the catalog until a REWIND is carried out."""
+        """The jobs that must wait until a REWIND is carried out. Until then, these jobs do not match the catalog."""
         self._stamp: tuple[object, ...] = ()
         self._found: tuple[tuple[SourceRecord, tuple[OperationRecord, ...]], ...] = ()
         self._pruning = PointPruning(context, wake)
 
     def withheld(self, snapshot: Snapshot, busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
-        """Returns the jobs that must not run at present. ``busy`` are the jobs that run or are being started or
-        stopped: in this process or, if they were moved from another resource group, in the process of that group's
-        owner.
+        """Returns the jobs that must not run at present. ``busy`` are the jobs that run, or that are being started or
+        stopped. A job may run in this process or, if the job was moved from another resource group, in the process of
+        that group's owner.
 
         As soon as all returned jobs are stopped, starts the work for which these jobs wait.
         """

@@ -85,7 +85,7 @@ def _without_replaced(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 def _without_moves(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Represents each update that changes a key as Debezium does: as a delete of the old key and an insert of the new
-    key. Another row of the same commit may have had the new key before."""
+    key. Before the commit, the new key may have been the key of another row that the same commit changes."""
     changes = rows[CHANGE]
     is_old, is_new = (pc.equal(changes, f"update_{image}image") for image in ("pre", "post"))
     columns = {name: _exact(rows[name]) for name in (*keys, VERSION)}
@@ -111,8 +111,8 @@ def _has_floats(kind: pa.DataType) -> bool:
 
 def _exact(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """The values in a form by which Arrow can group. In contrast to the result of :func:`comparable`, 0.0 and -0.0
-    differ here, because their texts differ, and therefore the keys of Kafka's records differ too. If 0.0 and -0.0 are
-    equal in a target, the target itself merges their rows."""
+    differ in this result. The texts of these two numbers differ, and therefore the keys of Kafka's records differ too.
+    If 0.0 and -0.0 are equal in a target, the target itself merges their rows."""
     if not pa.types.is_floating(values.type):
         return comparable(values)
     return pc.if_else(pc.is_nan(values), pa.scalar(math.nan, values.type), values)

@@ -88,7 +88,8 @@ def _fenced(context: Context, spec: SinkSpec, writer: SinkWriter, run: int, chec
 
     Raises StalledError if the target has a run or a batch that is missing in this warehouse. This happens if the
     warehouse was restored from a backup that is older than the target. Without the error, the next batches would get
-    the numbers of batches in the target. The sink would then skip them as complete, although they contain other rows.
+    the numbers of batches in the target. The sink would then skip the next batches as complete, although they contain
+    other rows.
     """
     try:
         held = writer.fence(run, spec.generation)
@@ -164,8 +165,8 @@ class Sink:
     """The log of the source whose rows the sink writes; None if the sink reads anything else."""
 
     feed: FeedByKey | None = None
-    """The change feed of the table whose rows the sink replaces and deletes in the target; None if the sink reads
-    anything else, or only appends rows."""
+    """The change feed of the table whose rows the sink replaces and deletes in the target; None if the sink reads no
+    table, or only appends rows."""
 
     has_written_part: bool = False
     """True if a part of the batch in progress has been written."""
@@ -320,8 +321,9 @@ class Sink:
         return log.where("_rw_error IS NULL").selectExpr(*columns, *order)
 
     def _in_order(self, frame: DataFrame, batch: int) -> DataFrame:
-        """The rows of a batch. If the sink reads a source, no row of a split comes in a later batch than the rows after
-        it in the split. If the sink reads a change feed, all changes of a key in a commit come in one batch."""
+        """The rows of a batch. If the sink reads a source, the batches preserve the order of the rows of each split: no
+        row comes in a later batch than the rows that follow it in the split. If the sink reads a change feed, all
+        changes of a key in a commit come in one batch."""
         if self.feed is not None:
             return self.feed.rows(frame, batch)
         log = None if self.log is None else self.log.rows(frame.sparkSession, batch)

@@ -13,8 +13,9 @@ class PartWriter(Protocol):
     """A :class:`rw_sql.connectors.sink.SinkWriter` that writes a batch that is too large for the memory."""
 
     def accepts_parts(self) -> bool:
-        """False if the target may refuse a part because of another part, so that only ``write`` may be used for the
-        batch. Raises no error. If the target does not respond, the next write raises SinkError."""
+        """Returns False if the target may refuse a part because of another part of the batch. In this case, only
+        ``write`` may be used for the batch. Raises no error. If the target does not respond, the next write raises
+        SinkError."""
         ...
 
     def write_part(self, rows: pa.Table, batch: int) -> None:

@@ -1,5 +1,5 @@
-"""Defines the task with which each executor prepares itself for rw_sql's jobs, and reports the files and packages that
-the executor lacks.
+"""Defines a task that runs on each executor. The task prepares the executor for rw_sql's jobs, and reports the files
+and packages that the executor lacks.
 
 Executors receive this module by value, because they may not have this package. The module therefore imports only the
 standard library and functions that are also sent by value.

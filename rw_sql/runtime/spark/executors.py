@@ -1,9 +1,10 @@
 """Prepares the executors of a cluster for the jobs, and refuses executors that would fail or lose rows.
 
 Before a job starts and before each large batch, each new executor runs a task. The task checks that the executor shares
-the warehouse's folder (:mod:`rw_sql.runtime.spark.shared_folder`) and has the Python packages that the job's reader
-needs, and writes the driver's private files at the same paths on the executor's host. The files travel as rows of the
-task, which are in no plan, option, log or page. If a secret changes, it is written to a new file, so another task runs.
+the warehouse's folder (:mod:`rw_sql.runtime.spark.shared_folder`), and that the executor has the Python packages that
+the job's reader needs. The task also writes the driver's private files to the same paths on the executor's host. The
+files are sent as rows of the task, because these rows are in no plan, option, log or page. If a secret changes, it is
+written to a new file, so another task runs.
 """
 
 from __future__ import annotations
@@ -63,9 +64,10 @@ _NONE_SECONDS = 60.0
 """If a wait for executors was in vain, no other wait begins for this time in seconds. Without this rule, each start of
 a job would wait, one after the other."""
 _FRESH_SECONDS, _PARTLY_SECONDS, _BUSY_SECONDS = 3600.0, 60.0, 600.0
-"""The time in seconds for which executors count as prepared for a job that needs files or packages: if all of them have
-answered, if some have not, and if none has answered because the cores were busy. Without files and packages, the time
-is unlimited, because the numbers of rows show the same problem.
+"""The times in seconds for which executors count as prepared for a job that needs files or packages. The three times
+apply if all executors have answered, if some have not answered, and if none has answered because the cores were busy.
+If the job needs neither files nor packages, the time is unlimited, because wrong numbers of rows would show the same
+problem.
 
 The first time is limited because the host may delete the private files.
 """

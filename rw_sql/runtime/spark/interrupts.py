@@ -124,8 +124,9 @@ def shielded() -> Iterator[None]:
     """A context manager that delays Ctrl-C until the end of the ``with`` block, for work that must not be interrupted
     in the middle.
 
-    If Ctrl-C was pressed, KeyboardInterrupt is raised at the end of the block. It replaces an error that the work has
-    raised. If the embedding program has its own handler, that handler is kept, and Ctrl-C is not delayed.
+    If Ctrl-C was pressed, KeyboardInterrupt is raised at the end of the block. This KeyboardInterrupt replaces any
+    error that the work has raised. If the embedding program has its own handler, that handler is kept, and Ctrl-C is
+    not delayed.
     """
     handler = signal.getsignal(signal.SIGINT) if _is_main() else None
     if not _is_replaceable(handler):
@@ -246,7 +247,8 @@ def _raise_if_interrupted() -> None:
 
 
 def _forget_handled() -> None:
-    """Forgets an interrupt that is already being handled, so that it is not raised again in the middle of a cleanup."""
+    """Discards the record of an interrupt that is already being handled, so that the interrupt is not raised again in
+    the middle of a cleanup."""
     if isinstance(sys.exception(), KeyboardInterrupt) and not _main.shields:
         _main.is_interrupted = False
 

@@ -93,7 +93,8 @@ JOB_SETTINGS = {
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 _CHECKPOINTING = _STREAMING if pyspark.__version__.startswith("4.0.") else f"{_STREAMING}.checkpointing"
-"""The package of Spark's managers of checkpoint files, which is another one since Spark 4.1."""
+"""The Java package of Spark's managers of checkpoint files. Since Spark 4.1, these managers are in another package than
+before."""
 
 LOCAL_CHECKPOINT_SETTINGS = {
     # Spark's preferred manager checks for links before a rename. Without Hadoop's native library, each of these checks

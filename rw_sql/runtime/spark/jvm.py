@@ -44,18 +44,19 @@ _FULL_NAMES = (
     "org.apache.spark.storage.StorageLevel",
 )
 _KEPT_NAMES = _SHORT_NAMES + _FULL_NAMES
-"""The classes that PySpark looks up again at each use: in ``sql``, ``createDataFrame``, ``newSession``, ``persist``,
-``foreachBatch``, its parser of types, and for each operator and function of a column."""
+"""PySpark looks these classes up again at each use. It uses them in ``sql``, ``createDataFrame``, ``newSession``,
+``persist`` and ``foreachBatch``, in its parser of types, and for each operator and function of a column."""
 
 # The classes are cached by context and name, because py4j itself caches no classes.
 _classes: WeakKeyDictionary[SparkContext, dict[str, Any]] = WeakKeyDictionary()
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
-    """The JVM's class with the full name ``name``. The first use of a name in a Spark context costs one call.
+    """The JVM's class with the full name ``name``. The first use of a name in a Spark context takes one call.
 
-    ``_jvm.java.lang.Thread`` would cost one call for each part of the name. In each call, Java looks for a class of
-    that name in every jar. For the first part, Java also looks in each package that PySpark imports.
+    In contrast, ``_jvm.java.lang.Thread`` would take one call for each part of the name. In each of these calls, Java
+    looks in every jar for a class with the name so far. For the first part, Java also looks in each package that
+    PySpark imports.
     """
     session: Any = spark
     classes = _classes.setdefault(spark.sparkContext, {})

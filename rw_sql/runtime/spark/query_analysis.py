@@ -70,8 +70,8 @@ _TRANSPARENT = ("SubqueryAlias", "View", "ResolvedHint", "EventTimeWatermark")
 
 
 def analyze(sessions: SparkSessions, request: AnalyzedQuery) -> QueryAnalysis:
-    """Analyzes a request's query over empty relations with the columns that the request names. Does not start the
-    query."""
+    """Analyzes the query in a request. The relations that the query reads are empty, and have the columns that the
+    request names. Does not start the query."""
     with sessions.lent() as spark:
         return _analyzed(spark, request)
 
@@ -203,8 +203,8 @@ def _draws_sample(plan: Any) -> bool:
 
 
 def _varying_step(spark: SparkSession, plan: Any) -> str | None:
-    """The name of a step of a plan that is not a projection and has a non-deterministic expression; None if the plan
-    has no such step."""
+    """Returns the name of the first step of a plan that has a non-deterministic expression and is not a projection.
+    Returns None if the plan has no such step."""
     if _class(plan) not in ("Project", *_TRANSPARENT):
         parts = plan.expressions()
         is_deterministic = all(parts.apply(i).deterministic() for i in range(parts.size()))
@@ -249,8 +249,8 @@ def _is_bare_aggregation(frame: DataFrame) -> bool:
 
 
 def _unstorable(kind: DataType) -> DataType | None:
-    """The first part of a type that a Delta table cannot store. This part may be the type itself. The result is None if
-    a Delta table can store the type."""
+    """Returns the first part of a type, or the type itself, that a Delta table cannot store. Returns None if a Delta
+    table can store the type."""
     match kind:
         case StructType(fields=fields):
             parts = [field.dataType for field in fields]

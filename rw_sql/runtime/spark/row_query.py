@@ -36,8 +36,8 @@ _EXCLUDED = "spark.sql.optimizer.excludedRules"
 _CONSTRAINTS = "spark.sql.constraintPropagation.enabled"
 _COMPUTING_RULES = ("ConvertToLocalRelation", "PropagateEmptyRelation", "PruneFilters")
 """The optimizer's rules that are switched off while a query is prepared. The preparation analyzes the query over an
-empty table. These rules would replace the query, or a filter that is always false, with the result for this empty
-table."""
+empty table. If these rules were on, they would replace the query, or a filter that is always false, with the result for
+this empty table."""
 
 _MERGING_RULES = ("CollapseProject", "PushDownPredicates")
 """The rules that merge the steps of a query."""
@@ -85,8 +85,8 @@ class RowQuery:
         input's columns. If ``is_stepwise`` is true, the query's steps are not merged, because a merged step would
         compute a value again for each of its uses.
 
-        Returns None if the query has steps other than projections and filters, or if the result does not depend only on
-        the rows.
+        Returns None if the query has steps other than projections and filters, or if the result depends on anything
+        except the rows.
         """
         nothing = local_frame(spark, schema.empty_table())
         with _without(spark, *_COMPUTING_RULES, *(_MERGING_RULES if is_stepwise else ())):

@@ -1,7 +1,7 @@
 """Converts the times in a query's rows to the time zone of the session.
 
-PySpark returns a TIMESTAMP in the time zone of the Python process and leaves out the zone. In contrast, Spark itself
-shows times, and computes with times, in the time zone of the session.
+The conversion is needed because PySpark returns a TIMESTAMP in the time zone of the Python process, and without a zone.
+Spark itself shows times, and computes with times, in the time zone of the session.
 """
 
 from __future__ import annotations

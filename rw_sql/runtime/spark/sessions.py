@@ -50,11 +50,12 @@ POLLING_DELAY = "spark.sql.streaming.pollingDelay"
 
 _LEAST_DELAY_MS, _DELAY_MS_PER_QUERY, _MOST_DELAY_MS = 20, 10, 500
 _STORE_DELAY_MS = 200
-"""The minimum delay for a warehouse in an object store, where each poll of a table is a listing, for which the store
-charges."""
+"""The minimum delay for a warehouse in an object store. There, each poll of a table is a listing, and the store charges
+for each listing."""
 
 ORIGINAL_SQL = "_rw_sql_original"
-"""The attribute that contains the original ``SparkSession.sql``, which rw_sql has wrapped."""
+"""The name of an attribute. rw_sql replaces ``SparkSession.sql`` with a function of its own, and stores the original
+function in this attribute."""
 
 _FETCH_ATTEMPTS = 3
 
@@ -70,9 +71,9 @@ _threads: WeakKeyDictionary[SparkContext, tuple[Any, Any]] = WeakKeyDictionary()
 def polling_delay_ms(running: int, least_ms: int = 0) -> int:
     """The polling delay of a new query, in milliseconds, if the number of other running queries is ``running``.
 
-    A poll costs the same with and without new data. For a Kafka source, a poll takes two requests to a broker. If many
-    queries run, each query polls less often, so that the total cost does not grow with the number of queries.
-    ``least_ms`` is the setting of the user's session. The result is at least ``least_ms``.
+    A poll takes the same work with and without new data. For a Kafka source, for example, a poll takes two requests to
+    a broker. If many queries run, each query polls less often, so that the total work does not grow with the number of
+    queries. ``least_ms`` is the setting of the user's session. The result is at least ``least_ms``.
     """
     return max(min(_LEAST_DELAY_MS + _DELAY_MS_PER_QUERY * running, _MOST_DELAY_MS), least_ms)
 
@@ -138,8 +139,8 @@ class SparkSessions:
         return "this Spark session was stopped" if is_stopped(self.spark.sparkContext) else None
 
     def running_query(self, query_id: str) -> str | None:
-        """The name, for use in messages, of the query with the id ``query_id`` that is running in any session of the
-        JVM. None if no such query is running."""
+        """Returns the name, for use in messages, of the query with the id ``query_id``, if this query is running in any
+        session of the JVM. None if no such query is running."""
         queries = self._active_queries
         for key in queries.keySet():
             if str(key) == query_id:
@@ -207,7 +208,8 @@ class SparkSessions:
                 free.append(session)
 
     def release_if_alive(self, session: SparkSession | None) -> None:
-        """Like :meth:`release`; does nothing if there is no session, or if the session's JVM has ended."""
+        """Does the same as :meth:`release`, but does nothing if there is no session, or if the session's JVM has
+        ended."""
         if session is not None:
             with suppress(Py4JError):
                 self.release(session)
@@ -285,7 +287,8 @@ class SparkSessions:
 
 
 _OF_JAVA = re.compile(r"^:? ?[\w.$]+(?:Exception|Error): (?P<why>[^\n]+)", re.MULTILINE)
-"""Matches Java's message, which follows the line in which py4j names the call."""
+"""Matches the message of a Java exception. In the text of a py4j error, this message follows the line that names the
+call."""
 
 
 def not_fetched(package: str, told: str) -> SqlError:
@@ -313,8 +316,8 @@ def register_view(frame: DataFrame, name: str) -> None:
     frame that had this name before.
 
     The earlier frame's view is dropped first. If ``createOrReplaceTempView`` replaced the earlier view, Spark would
-    remove the persisted rows of every query that reads a view of this name, in all sessions, from its cache. Such a
-    query may be a batch of another job that has an input of the same name.
+    remove persisted rows from its cache, in all sessions: the rows of every query that reads a view of this name. Such
+    a query may be a batch of another job that has an input of the same name.
     """
     java_session(frame.sparkSession).sessionState().catalog().dropTempView(name)
     frame.createOrReplaceTempView(quoted_for_spark(name))

@@ -1,5 +1,5 @@
-"""Converts Spark's exceptions to rw_sql's errors. The errors are shorter, have the position in the statement, and
-suggest similar names."""
+"""Converts Spark's exceptions to rw_sql's errors, which are shorter, contain the position in the statement, and suggest
+similar names."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Measures the progress of Spark's work for a job group, of a query before its first batch, and of a thread that works
-for a job.
+"""Measures three kinds of progress: of Spark's work for a job group, of a query before its first batch, and of a thread
+that works for a job.
 
 The values about Spark's work come from Spark's status store, which includes running tasks as of their last heartbeat.
 Even a single task that takes an hour therefore shows progress. Planning runs no tasks, but may take minutes on a busy

@@ -80,8 +80,8 @@ class SparkViews:
         self._failed = FailedRecordViews(context, spark)
         self._own = OwnTemporaryViews(spark)
         self._schemas: dict[str, bool] = {}
-        """For each schema other than ``public``: True if the Spark database of that name belongs to the schema, False
-        if it is a database of the user."""
+        """Maps each schema other than ``public`` to True if the Spark database with this name was made for the schema,
+        and to False if this database is a database of the user."""
         self._hidden: dict[str, MaterializedViewRecord] = {}
         """The objects of the catalog whose Spark views are missing because a table or view of the user has the same
         name."""
@@ -93,8 +93,8 @@ class SparkViews:
         plain_sql(spark, f"CREATE DATABASE IF NOT EXISTS {SPARK_CATALOG}.{CATALOG_DATABASE}")
 
     def before(self, text: str) -> None:
-        """Creates the views that a statement or table name mentions: the ``rw_catalog`` views of this warehouse,
-        ``<source>$errors``, ``<sink>$rejected``, and views that the thread has not created yet.
+        """Creates the views that a statement or table name mentions. The call may create ``rw_catalog`` views of this
+        warehouse, views ``<source>$errors`` and ``<sink>$rejected``, and views that the thread has not created yet.
 
         These views are created only when a statement needs them, because most sessions never use such views. Creating
         all of them would take seconds, because Spark analyzes each view at its creation.
@@ -359,8 +359,8 @@ class SparkViews:
             self._epoch = snapshot.epoch
 
     def _can(self, name: str, step: Callable[..., object], *arguments: object) -> bool:
-        """Runs one step of creating a view. Returns False if the step returns False or fails. Therefore, if a table
-        cannot be read, only the view of this table is affected."""
+        """Runs one step in the creation of a view. Returns False if the step returns False or raises an error. Because
+        the error is not raised, a table that cannot be read affects only the view of this table."""
         try:
             is_done = step(*arguments) is not False
         except (DeltaError, PySparkException, Py4JJavaError) as error:

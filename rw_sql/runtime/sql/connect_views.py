@@ -4,8 +4,8 @@ The server is shared with sessions that do not use the warehouse, so all of the 
 this session. If the name of an object has several parts, such as ``raw.orders`` or ``rw_catalog.rw_jobs``, the name of
 the temporary view is the whole name, quoted as one word.
 
-The server may be an owner, or the server of another attached session. In this case, the server has views with the same
-names. All sessions of the server share these views, and these views may show the tables of an earlier epoch.
+The server may be an owner, or the server of another attached session. In this case, the server itself has views with
+the same names. All sessions of the server share these views, and the views may show the tables of an earlier epoch.
 """
 
 from __future__ import annotations

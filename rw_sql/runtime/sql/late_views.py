@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 100
-"""The number of views that are created without the thread: about a second's work."""
+"""The maximum number of views that are created at once, without a background thread. Creating this number of views
+takes about a second."""
 
 _LISTS = re.compile(r"\b(SHOW\s+(TABLES?|VIEWS)|ANALYZE\s+TABLES)\b", re.IGNORECASE)
 """Matches statements that depend on views without mentioning them."""
@@ -47,8 +48,8 @@ class LateViews:
         self._is_closed = False
 
     def take(self, due: Mapping[str, MaterializedViewRecord]) -> Mapping[str, MaterializedViewRecord]:
-        """Decides which of the missing views ``due`` the thread creates. Returns the other views, which the caller must
-        create itself."""
+        """Decides which of the missing views ``due`` the thread will create. Returns the remaining views, which the
+        caller must create itself."""
         with self.lock:
             if len(due) > AT_ONCE and self._thread is None:
                 self._due = dict(due)

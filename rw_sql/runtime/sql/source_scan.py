@@ -84,8 +84,8 @@ view, which is limited to the records that one query needs, for a table of the u
 
 
 def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
-    """The sources that a Spark statement may read, which are the sources whose names occur among the words of the
-    statement.
+    """Returns the sources that a Spark statement may read. A statement may read a source if the name of the source
+    occurs among the words of the statement.
 
     The source of a table is left out, because its name refers to the table.
     """
@@ -259,8 +259,8 @@ def scanned(
 ) -> DataFrame:
     """Runs ``read`` for a Spark statement that may read ``sources``.
 
-    A user's own relation with the name of a source takes precedence over the source. The threads of one session take
-    turns.
+    A user's own relation with the name of a source takes precedence over the source. Only one thread of a session at a
+    time runs this function.
     """
     tree = _parsed(spark, text)
     named = [source for source in sources if tree is None or _is_relation(source.name, tree)]

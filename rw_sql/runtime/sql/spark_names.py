@@ -63,7 +63,7 @@ def _may_need_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views:
 
 def find_folded(snapshot: Snapshot, key: str) -> ObjectRecord | None:
     """The table, source or view with a name. If there is no such object, the result is the table, source or view whose
-    name differs only in upper and lower case, which Spark does not distinguish."""
+    name differs only in upper and lower case, because Spark does not distinguish such names."""
     exact = find_relation(snapshot, key)
     if exact is not None:
         return exact

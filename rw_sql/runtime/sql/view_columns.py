@@ -35,8 +35,8 @@ def written_columns(view: MaterializedViewRecord) -> str:
 
 
 def unknown_values(warehouse: Warehouse, table: TableRecord) -> str:
-    """The clause (``UNION ALL …``) that adds a table's rows with unknown values to a query for errors; empty if the
-    table cannot have such rows."""
+    """Returns the clause (``UNION ALL …``) that adds those rows of a table that have unknown values to a query for
+    errors. The result is empty if the table cannot have such rows."""
     path = warehouse.data(table.id, table.generation)
     if not warehouse.list_names(f"{path}/_delta_log"):
         return ""

@@ -60,7 +60,7 @@ WAREHOUSE, OWNER, CATALOG, FOLDER, CHECKPOINT, JOB, OPERATION, LOCK = (
     "operation",
     "lock",
 )
-"""The kinds of subjects of findings (:attr:`Finding.about`)."""
+"""The kinds of things that a finding can be about. They are the values of :attr:`Finding.about`."""
 
 _OPERATIONS = 1000
 """The maximum number of unsafe operations, latest first, whose outcomes are checked."""
@@ -379,8 +379,8 @@ def _of_locks(context: Context) -> Iterator[Finding]:
 
 
 def _left_locks(context: Context) -> list[QuiesceLock]:
-    """Returns the locks of statements that have ended. The catalog is read after the locks, because a lock of a later
-    epoch would not count as in force."""
+    """Returns the locks of statements that have ended. The locks are read before the catalog, because a lock whose
+    epoch is later than the epoch of the catalog would not count as in force."""
     locks = context.metastore.jobs.quiesce_locks()
     snapshot = context.metastore.snapshot()
     return [lock for lock in locks if not is_in_force(lock, snapshot)]

@@ -47,8 +47,8 @@ LEAST_TOKEN = 16
 
 MOST_READINGS = MOST_CONNECTIONS // 4
 """The maximum number of requests of the readiness probe, and of other requests, that read the warehouse at the same
-time. If the warehouse's store does not answer, each of them waits for minutes; the other connections stay free for the
-liveness probe."""
+time. If the warehouse's store does not answer, each of these requests waits for minutes. Because of the limit, the
+other connections stay free for the liveness probe."""
 
 _PLACE_SECONDS = 0.8
 """The maximum time in seconds for which a request waits until it may read the warehouse. A probe of Kubernetes waits

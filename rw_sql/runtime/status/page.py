@@ -25,7 +25,8 @@ CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; form-action 'self';"
     " base-uri 'none'; frame-ancestors 'none'"
 )
-"""The header that forbids all content from other origins, and scripts and styles inside the page itself."""
+"""The value of a header that forbids all content from other origins, and also forbids scripts and styles inside the
+page itself."""
 
 ROWS_SHOWN = 200
 """The default maximum number of jobs on the page. Jobs that need an operator come first."""
@@ -38,8 +39,8 @@ BOXES_DRAWN = 150
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageQuery:
-    """The user's selection on the page. It determines which jobs the page lists (by a text in the object's name, by
-    state, and up to a maximum number) and the object whose lineage the page draws."""
+    """The user's selection on the page. The selection determines the jobs that the page lists: by a text in the
+    object's name, by state, and up to a maximum number. It also determines the object whose lineage the page draws."""
 
     name: str = ""
     state: str = ""

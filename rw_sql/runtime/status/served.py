@@ -1,4 +1,5 @@
-"""The data of the endpoints for a warehouse whose jobs this process runs or is waiting to take over."""
+"""Provides the data of the endpoints for a warehouse. This process runs the jobs of the warehouse, or is waiting to
+take these jobs over."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ def prepare(work: Callable[[], T], name: str) -> Future[T]:
 def run_in_background(work: Callable[[], None], name: str) -> Future[None]:
     """Runs ``work`` on its own thread. An unexpected error is logged and stored in the returned future.
 
-    The standard thread pool is not used, because it joins its threads at interpreter exit before anything can stop
-    them.
+    Python's thread pool is not used, because at the exit of the interpreter, it waits for its threads before anything
+    can stop them.
     """
     future: Future[None] = Future()
 

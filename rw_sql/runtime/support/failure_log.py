@@ -14,8 +14,8 @@ FIRST_SECONDS, MOST_SECONDS = 60.0, 3600.0
 """The first and the largest interval in seconds between two log lines about a failure that continues."""
 
 _NEW_AFTER_SECONDS = 60.0
-"""The time in seconds without a failure after which the next failure counts as new. A failure that returns sooner
-continues the earlier failure."""
+"""The time in seconds without a failure after which the next failure counts as new. If a failure occurs again sooner
+than this, it counts as a continuation of the earlier failure."""
 
 
 class FailureLog:

@@ -31,7 +31,7 @@ class StalledError(Exception):
 
     @property
     def failure(self) -> Failure:
-        """The failure of the job that this error ends."""
+        """Returns the failure of a job that ends with this error."""
         return Failure(reason=self.reason, is_final=self.is_final, is_lasting=self.is_lasting)
 
 
@@ -65,8 +65,8 @@ def log_error(logger: logging.Logger, message: str, error: BaseException | None)
 _CLASS = re.compile(r"(?:[A-Za-z_$][\w$]*\.)+(?=[A-Z][\w$]*(?:: |$))")
 _AROUND = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
 _MOST_CHARACTERS = 2000
-"""The maximum length of :func:`cause_line`. A reason that names a file of a bucket (at most 1,024 bytes) and contains
-the command for this file fits."""
+"""The maximum length of :func:`cause_line`. This length is sufficient for a reason that contains the name of a file in
+a bucket (at most 1,024 bytes) and a command with this name."""
 
 
 def cause_line(text: str) -> str:

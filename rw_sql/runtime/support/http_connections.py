@@ -116,7 +116,7 @@ class TimedRequests(BaseHTTPRequestHandler):
 
 
 class _Timed(io.RawIOBase):
-    """A connection as a file. All reads together must end at ``deadline``."""
+    """A connection as a file. All reads from the connection must be finished by ``deadline``."""
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self._connection = connection

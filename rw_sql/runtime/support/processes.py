@@ -12,8 +12,8 @@ from pathlib import Path
 
 @cache
 def this_machine() -> str:
-    """The id of the scope in which process ids are valid: this host since its boot and, on Linux, this namespace of
-    process ids.
+    """Returns an id of the scope in which process ids are valid. The scope is this host since its last boot and, on
+    Linux, this namespace of process ids.
 
     Two containers may have the same warehouse and host name, but a process id from one container is not valid in the
     other container.

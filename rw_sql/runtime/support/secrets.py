@@ -46,9 +46,9 @@ def seal(name: str, value: str) -> str:
 def require_key_of(secrets: Sequence[SecretRecord], name: str) -> None:
     """Checks that the key of this process decrypts at least one of the secrets of backend ``meta`` in a catalog.
 
-    If this process has another key than the process that runs the jobs, that process could not decrypt a secret that
-    this process encrypts. ``name`` is the name of the secret whose value will be encrypted. Raises SqlError
-    SECRET_KEY_MISSING if this process has no key, or if its key decrypts none of the secrets.
+    If the key of this process differs from the key of the process that runs the jobs, the latter process could not
+    decrypt a secret that this process encrypts. ``name`` is the name of the secret whose value will be encrypted.
+    Raises SqlError SECRET_KEY_MISSING if this process has no key, or if its key decrypts none of the secrets.
     """
     sealed = [secret for secret in secrets if secret.backend == "meta"]
     if not sealed:

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _MOST_SIGNS_OF_LIFE = 10
-"""The maximum length of a wait without progress while signs of life continue, as a multiple of the wait's limit."""
+"""While signs of life continue, a wait without progress may last longer than the wait's limit. This constant is the
+maximum length of such a wait, as a multiple of the limit."""
 
 
 class StallTimeout:

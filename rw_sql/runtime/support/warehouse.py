@@ -192,9 +192,9 @@ class Warehouse(PlainFiles):
     def at(location: str) -> Warehouse:
         """The warehouse at a path or URI. Paths are made absolute; a URI of the scheme ``file`` becomes a path.
 
-        Raises SqlError INVALID_PARAMETER for a location that the warehouse's libraries would interpret differently.
-        Raises FILE_UNREADABLE for a path that depends on a deleted current folder or on a missing home folder, and for
-        a path with a file in the place of a folder.
+        Raises SqlError INVALID_PARAMETER for a location that the libraries that access a warehouse would interpret in
+        different ways. Raises FILE_UNREADABLE for a path that depends on a deleted current folder or on a missing home
+        folder, and for a path with a file in the place of a folder.
         """
         location = local_location(location)
         if "://" not in location:

@@ -35,8 +35,8 @@ _STORE_FULL = re.compile(r"XMinioStorageFull|InsufficientStorage|QuotaExceeded")
 """Matches the response of an object store without free space."""
 
 _LEAST_BYTES = 1 << 18
-"""The free space in bytes below which a file system counts as full: a heartbeat needs less space than this, and a batch
-needs more."""
+"""If a file system has less free space than this number of bytes, it counts as full. A heartbeat needs less space than
+this, and a batch needs more."""
 
 _TRIED_BYTES = 1 << 16
 _WRITE, _SEARCH = 2, 1
@@ -144,10 +144,10 @@ def refusal(warehouse: Warehouse) -> OSError | None:
     """Returns the error with which an object store refuses all writes of this process; None if the store accepts
     writes.
 
-    The request changes nothing, because it is a write of an existing object under the condition that this object does
-    not exist. A store that ignores conditions replaces the object with the same bytes. If a store responds that it does
-    not support conditions, the result is None, because such a response does not show whether the store accepts other
-    writes.
+    The function sends a request to write an existing object under the condition that this object does not exist. The
+    store refuses this write, so the request changes nothing. If a store ignores conditions, the request replaces the
+    object with the same bytes. If a store responds that it does not support conditions, the result is None, because
+    such a response does not show whether the store accepts other writes.
     """
     folder = f"{warehouse.uri}/{_LEASE}/_delta_log"
     names = [name for name in warehouse.list_names(folder) if name.endswith(".json")]

@@ -117,8 +117,8 @@ def _needed(context: Context, snapshot: Snapshot, id_: int) -> set[int]:
 def _used_elsewhere(context: Context, snapshot: Snapshot, id_: int) -> set[int]:
     """The generations of a view that a rebuild makes, or of a sink that a rewind point needs.
 
-    A REWIND copies the rejected rows of a sink's generation at the point. A REWIND never returns to a view's earlier
-    table.
+    A REWIND copies the rejected rows of the generation that a sink had at the rewind point. A REWIND never returns to a
+    view's earlier table.
     """
     if not isinstance(snapshot.get(id_), SinkRecord):
         return {rebuild.generation for rebuild in snapshot.all("rebuild") if rebuild.view_id == id_}

@@ -1,8 +1,8 @@
-"""Stores the last upkeep of each table. From this information, a job computes when the next upkeep is due.
+"""Stores the last upkeep of each table. A job uses this information to determine when the next upkeep is due.
 
 A job that rests has a new run for almost every batch, and a process that a scheduler starts writes only a few batches.
-The version and the time of the last upkeep are therefore kept longer than the run (in the context of the warehouse) and
-longer than the process (in a file beside the lists of replaced files).
+Therefore, the version and the time of the last upkeep are kept outside of the run, in the context of the warehouse.
+They are also kept outside of the process, in a file beside the lists of replaced files.
 """
 
 from __future__ import annotations

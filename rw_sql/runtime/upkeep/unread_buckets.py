@@ -2,7 +2,7 @@
 
 Buckets usually ascend with versions, but the clock of a job's machine may have been set back, so a commit's bucket is
 known only from the commit itself. A reader may be a hundred thousand commits behind, and upkeep delays the job's
-batches. Therefore a process reads each commit once, and one run of upkeep reads a limited number.
+batches. Therefore, a process reads each commit only once, and one run of upkeep reads a limited number of commits.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 MOST_COMMITS = 1000
-"""The maximum number of commits that one run of upkeep reads: ten times as many as a job usually makes between two
-runs. On a local path, reading this number of commits delays a batch by 0.2 s."""
+"""The maximum number of commits that one run of upkeep reads. A job usually makes a tenth of this number of commits
+between two runs of upkeep. On a local path, reading this number of commits delays a batch by 0.2 s."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,8 +27,8 @@ class UnreadBuckets:
     """The buckets of the rows that the commits of a log add.
 
     Commits from ``_begin`` up to, but not including, ``_end`` have been read. ``_least`` is a list of pairs ``(version,
-    bucket)`` in ascending order. It contains the commits whose oldest bucket is older than every bucket of later
-    commits. The list has at most one entry per bucket.
+    bucket)`` in ascending order. The list contains a commit if the oldest bucket of the commit is older than every
+    bucket of the later commits. The list has at most one entry per bucket.
     """
 
     warehouse: Warehouse

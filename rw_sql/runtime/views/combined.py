@@ -105,7 +105,7 @@ class GroupTable:
                 self._deriving = RowQuery.of(session, self.schema, self.derived)
 
     def derived(self, groups: DataFrame) -> DataFrame:
-        """Groups with their derived columns, which Spark computes."""
+        """Returns the groups with their derived columns. Spark computes these columns."""
         return _derived(groups, self.run.spec)
 
     def combined(self, rows: pa.Table) -> Combination | None:
@@ -219,7 +219,7 @@ class Combined:
     run: ViewRun
     groups: GroupTable
     lifted: Streamed
-    """The query that returns each input row as a group."""
+    """A query that converts each input row to a group that consists of this row only."""
     _were_few: bool = field(default=False, init=False)
     """True if the last batch that Spark grouped had few groups."""
 

@@ -63,7 +63,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FINISH_SECONDS = 600.0
-"""The maximum time in seconds without progress by Spark while a batch is completed whose rows are already in the view.
+"""If the rows of a batch are already in the view, the batch must still be completed. This constant is the maximum time
+in seconds without progress by Spark during the completion.
 
 Such a batch may be large and must be run exactly as planned.
 """

@@ -1,6 +1,6 @@
 """Tables with a primary key: applies the records of a source key by key, in the order of the source's log.
 
-If later records replace earlier ones, only the last record of each key in a batch matters. Otherwise (DO NOTHING, DO
+If later records replace earlier records, only the last record of each key in a batch matters. Otherwise (DO NOTHING, DO
 UPDATE IF NOT NULL, WITH VERSION COLUMN), the records of a key are applied one by one to the table's row.
 """
 
@@ -116,8 +116,8 @@ class Keyed:
         )
 
     def _in_order(self, frame: DataFrame, log: OrderedLog | None, batch: int) -> DataFrame:
-        """The records of a batch. No record of a split comes in a later batch than the records after it in the
-        split."""
+        """The records of a batch. The batches preserve the order of the records of each split: no record comes in a
+        later batch than the records that follow it in the split."""
         spark = frame.sparkSession
         rows = None if log is None else log.rows(spark, batch)
         if rows is None:
@@ -135,7 +135,7 @@ class Keyed:
             await_own_rows(self.run, batch, is_over)
 
     def _write_captured(self, frame: DataFrame, batch: int) -> None:
-        """Applies a batch of changes from a captured database. A change may empty the table."""
+        """Applies a batch of changes from a captured database. One of these changes may empty the table."""
         own = frame.sparkSession.read.format("delta").load(self.run.output.path)
         if frame.where(f"`{OP}` < {DELETE}").isEmpty():
             changes = self._settled(frame, own)
@@ -160,7 +160,7 @@ class Keyed:
         return True
 
     def _has_written_last(self, frame: DataFrame, batch: int, *, is_captured: bool) -> bool:
-        """Like :meth:`_has_written_few`, for a larger batch. The records are decoded once."""
+        """Does the same as :meth:`_has_written_few`, but for a larger batch. The records are decoded once."""
         keys = self.rows.primary_key
         last = last_of_each(frame, keys, (OP,) if is_captured else ())
         conditions = [f"`{UNCHANGED}` IS NOT NULL"] if UNCHANGED in last.columns else []
@@ -176,8 +176,8 @@ class Keyed:
         return True
 
     def _settled(self, frame: DataFrame, own: DataFrame) -> DataFrame:
-        """Like :func:`settled`. For each record, computed columns are computed from the row's values at the time of
-        that record."""
+        """Does the same as :func:`settled`. For each record, computed columns are computed from the row's values at the
+        time of that record."""
         if UNCHANGED not in frame.columns:
             return settled(frame, own, self.rows)
         moved = settled_moves(frame, own, self.rows)

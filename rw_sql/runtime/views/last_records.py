@@ -23,8 +23,8 @@ NaN values as equal, and also 0.0 and -0.0."""
 
 
 def last_of_each(frame: DataFrame, key: Sequence[str], more: Sequence[str] = ()) -> DataFrame:
-    """The last record of each key, with the column KEEP, which is false if the record deletes the key. ``more`` are
-    further columns of the result."""
+    """Returns the last record of each key. The result has the column KEEP, which is false if the record deletes the
+    key, and the further columns ``more``."""
     from pyspark.sql import Window, functions
 
     keys = [functions.col(f"`{name}`") for name in key]

@@ -1,5 +1,5 @@
-"""Handles views whose rows are recomputed from the rows of their inputs. Either the rows that are affected by changes
-are recomputed, or all rows.
+"""Handles views whose rows are recomputed from the rows of their inputs. Either only the rows that are affected by
+changes are recomputed, or all rows are recomputed.
 
 A batch has an end version for each input. After the batch, the view equals the result of its query on the inputs as of
 these versions. The checkpoint stores these end versions before the batch begins, and the batch reads the inputs as of
@@ -83,8 +83,8 @@ def write_held(run: ViewRun, held: DataFrame, batch: int, keys: Sequence[str], c
 
 @dataclass(slots=True)
 class Changed:
-    """The strategy for a filter or projection of a single view whose rows change: the query is applied again to each
-    changed row."""
+    """The strategy for a view that filters or projects the rows of another view, if these rows change. The query is
+    applied again to each changed row."""
 
     run: ViewRun
     last: Planned = field(default_factory=Planned, init=False)

@@ -101,12 +101,12 @@ class RowBatches:
     prepared: PreparedRows
     batches: CheckpointBatches
     _read: int
-    """The first version that was not checked for rows yet."""
+    """The first version that has not been checked for rows yet."""
     _pending: list[Actions] = field(default_factory=list)
     """The commits from ``batches.begin`` to ``_read`` with rows to read."""
     _skipped_at: float | None = None
-    """The time (``time.monotonic()``) when the first commit after ``batches.begin`` that adds only rows of other tables
-    was read; None if there is no such commit."""
+    """Some commits after ``batches.begin`` may add only rows of other tables. This attribute is the time
+    (``time.monotonic()``) at which the first such commit was read; None if there is no such commit."""
 
     @staticmethod
     def may_begin(run: ViewRun) -> bool:
@@ -145,8 +145,8 @@ class RowBatches:
     def has_next(self) -> bool:
         """True if there are rows to read, or if a batch was planned and not completed.
 
-        Raises LeftToSparkError if the batch is not small, or if a commit does anything other than adding rows and
-        removing old rows.
+        Raises LeftToSparkError if the batch is not small, or if a commit does anything except adding rows and removing
+        old rows.
         """
         warehouse, commits = self.run.context.warehouse, self.prepared.commits
         newest = latest_version(warehouse, commits.table) if self.batches.planned is None else self.batches.planned - 1

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 
 _MOST_LEFT = 20
-"""The maximum number of commits after the query's last batch with which a thread may begin."""
+"""A thread may take the query's place only if there are at most this number of commits after the query's last batch."""
 
 
 @dataclass(slots=True)
 class RowMode:
-    """Determines how one run of a view writes its batches: with a query or with a thread.
+    """Determines whether one run of a view writes its batches with a query or with a thread.
 
     ``start_query`` starts a query at the checkpoint's position, and ``end_query`` ends the query. ``write`` takes two
     arguments, one of the thread's batches and the rows of that batch, and writes the rows. ``writer`` writes the rows;
@@ -89,8 +89,8 @@ class RowMode:
         return True
 
     def take(self, rows: pa.Table) -> Callable[[int], None]:
-        """Like :meth:`rw_sql.runtime.views.row_writers.RowWriter.take`. Raises LeftToSparkError if a query must write
-        the rows."""
+        """Does the same as :meth:`rw_sql.runtime.views.row_writers.RowWriter.take`. Raises LeftToSparkError if a query
+        must write the rows."""
         try:
             commit = None if self.writer is None else self.writer.take(rows)
         except (PySparkException, Py4JError, pa.ArrowException, OSError) as error:

@@ -46,8 +46,8 @@ class ViewRun:
         """Returns the limit in bytes of a batch for an input with a watermark. The view's first batch has no limit, and
         later batches have the usual limit.
 
-        All existing rows are read in the first batch, because no row counts as late in the first batch, regardless of
-        the order of the rows.
+        All existing rows are read in the first batch. In the first batch, no row counts as late, regardless of the
+        order of the rows.
         """
         is_first = not self.context.warehouse.list_names(f"{self.checkpoint}/commits")
         return UNLIMITED if is_first else None

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 
 _ENDS: dict[tuple[str, int, int, str], int] = {}
-"""For each input table of a rebuilt view that the view's old query does not read: the version after the last version
-with new rows, at the time when the rebuild was first checked. The key is (warehouse, view, generation, table).
+"""A rebuilt view may have input tables that the view's old query does not read. For each such table, this cache
+contains the version after the last version that had new rows when the rebuild was first checked. The key is (warehouse,
+view, generation, table).
 
 The cache is in memory only: a process that takes over begins with its own first check.
 """
@@ -43,7 +44,7 @@ _CHECK_SECONDS = 1.0
 """The time in seconds for which the owner waits for a check that reads tables of the user."""
 
 _RECENT_SECONDS = 10.0
-"""The maximum age in seconds of the result of a check that reads tables of the user."""
+"""The result of a check that reads tables of the user is used for at most this number of seconds."""
 
 
 def swap_rebuilt(context: Context) -> bool:
@@ -72,8 +73,8 @@ def swap_rebuilt(context: Context) -> bool:
 
 
 def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord) -> bool:
-    """True if the backfill of the new table is complete, and the new table's query has read everything that the old
-    table's query has read of each input."""
+    """True if the backfill of the new table is complete, and if the query of the new table has read as much of each
+    input as the query of the old table."""
     view = snapshot.get(rebuild.view_id)
     if not isinstance(view, MaterializedViewRecord):
         return True
@@ -123,8 +124,8 @@ def _in_time(context: Context, key: tuple[int, int], check: Callable[[], bool]) 
     Returns False if the result is not known yet.
 
     The owner's other jobs do not wait for such a store: the check runs in the background, and the next calls with the
-    same ``key`` return its result. These calls use the result of a slow check for some seconds, so that the results of
-    several views that are swapped together are known at the same time.
+    same ``key`` return its result. The result of a slow check is used for some seconds. Therefore, the results for
+    several views that are swapped together can be known at the same time.
     """
     pending: dict[tuple[int, int], tuple[Future[tuple[bool, float]], float]] = context.made.setdefault(_CHECKS, {})
     if key not in pending:

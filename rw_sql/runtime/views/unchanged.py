@@ -3,7 +3,8 @@
 The log's column ``_rw_unchanged`` lists these values (see :mod:`rw_sql.runtime.decoding.change_formats.unchanged`),
 because NULL alone would be ambiguous. If no row with these values is known, the values become NULL, and the row's
 ``_rw_unknown`` lists the values until a record provides them. ``SELECT * FROM `t$errors` `` shows such rows. If another
-snapshot of a captured table reads a row again, the included time of this row is filled in too.
+snapshot of a captured table reads a row again, the row's column INCLUDE timestamp is filled in from the existing row
+too.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def _merged(path: str, new: Column, old: Column, unchanged: Column, kind: DataTy
 
 
 def _untold(given: Column, row: StructType, paths: dict[str, str]) -> Column:
-    """The columns that a record sets to NULL and that therefore keep their value (DO UPDATE IF NOT NULL)."""
+    """Returns the columns that are NULL in a record and that therefore keep their existing values (DO UPDATE IF NOT
+    NULL)."""
     nulls = (
         f.when(given.getField(field.name).isNull(), f.lit(paths[field.name]))
         for field in row.fields

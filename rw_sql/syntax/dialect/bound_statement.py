@@ -36,9 +36,9 @@ _PART = re.compile(r"`(?P<quoted>(?:[^`]|``)++)`|(?P<plain>\w++)")
 class BoundStatement:
     """A Spark statement and its arguments.
 
-    ``named`` is the statement with names in place of the clauses ``IDENTIFIER(…)`` whose names are known. ``args`` are
-    the arguments of the remaining markers of this statement. In ``complete``, literals replace these markers too (see
-    :func:`rw_sql.syntax.dialect.markers.with_values`).
+    ``named`` is the statement in which each clause ``IDENTIFIER(…)`` with a known name is replaced with this name.
+    ``args`` are the arguments of the remaining markers of this statement. In ``complete``, literals replace these
+    markers too (see :func:`rw_sql.syntax.dialect.markers.with_values`).
     """
 
     text: str

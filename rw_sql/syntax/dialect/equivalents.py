@@ -1,7 +1,7 @@
 """Lists Spark's equivalents of constructs and functions of RisingWave and PostgreSQL, for hints.
 
-:mod:`to_spark` refuses these constructs, because Spark's equivalent differs in some cases. The hint names the
-equivalent, and the user decides whether to use this equivalent. The functions listed here do not exist in Spark.
+:mod:`to_spark` refuses these constructs, because the results of Spark's equivalent differ in some cases. The hint names
+the equivalent, and the user decides whether to use this equivalent. The functions listed here do not exist in Spark.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Equivalent:
 _EXPLODED = "LATERAL VIEW explode(an_array) exploded AS a_value"
 
 _SERIES = "explode(CASE WHEN first <= last THEN sequence(first, last) END)"
-"""``generate_series``, which has no rows if ``first > last``, whereas ``sequence`` counts downwards."""
+"""Spark's equivalent of ``generate_series``. The CASE is needed because ``generate_series`` returns no rows if ``first
+> last``, whereas ``sequence`` counts downwards."""
 
 EQUIVALENTS = {
     "ArrayContainsAll": Equivalent("the operator @>", "size(array_except(b, a)) = 0 for a @> b"),
@@ -150,5 +151,5 @@ def _edits(one: str, other: str) -> int:
 
 
 def advice(spark: str) -> str:
-    """The hint for a construct whose counterpart in Spark's SQL is ``spark``."""
+    """Returns the hint for a construct that must be written as ``spark`` in Spark's SQL."""
     return f"SET query_dialect = 'spark', and write {spark}"

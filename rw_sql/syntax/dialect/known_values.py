@@ -50,7 +50,7 @@ def is_whole(node: exp.Expr) -> bool:
 
 
 def is_positive(node: exp.Expr | None) -> bool:
-    """True if the node is missing, or a constant of at least 1."""
+    """True if there is no node, or if the node is a constant of at least 1."""
     from sqlglot import exp
 
     return node is None or (isinstance(node, exp.Literal) and node.is_int and int(node.name) >= 1)

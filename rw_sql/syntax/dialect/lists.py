@@ -13,7 +13,8 @@ CLAUSES = frozenset({
     "Array", "Escape", "JSONExtract", "JSONExtractScalar", "JSONPath", "JSONPathKey", "JSONPathRoot",
     "JSONPathSubscript",
 })  # fmt: skip
-"""Clauses and operators. Some are refused in certain uses."""
+"""sqlglot's names of the clauses and operators that the translation accepts. Some of these clauses and operators are
+refused in certain uses."""
 
 AGGREGATES = frozenset({
     "Count", "Sum", "Min", "Max", "Avg", "LogicalAnd", "LogicalOr", "Stddev", "StddevPop", "StddevSamp", "Variance",

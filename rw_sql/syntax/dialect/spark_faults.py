@@ -73,11 +73,12 @@ class SparkFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownNames:
-    """The existing names, for suggestions. Fields that are functions are called only when needed.
+    """The existing names, for suggestions. Some fields are functions, which are called only when their results are
+    needed.
 
     ``others`` are objects other than relations, with their kinds. ``columns`` returns the columns of a relation, whose
     name is given as in the statement; the result is empty if the columns are unknown. ``is_database`` returns True if a
-    database or catalog has the given name, or if its existence is unknown.
+    database or catalog has the given name, or if it is not known whether one exists.
     """
 
     relations: Callable[[], Iterable[str]] = _none
@@ -408,7 +409,7 @@ def _as_spark_says(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
 
 
 _MOST_PROPOSED = 5
-"""The maximum number of names in Spark's suggestions."""
+"""The maximum number of names that Spark suggests for an unknown name."""
 
 _WIDEST = 40
 _WORD = re.compile(r"[\w$]+|`[^`]*`|[^\s\w]")
@@ -469,7 +470,8 @@ def _place(text: str, fault: SparkFault, parts: tuple[str, ...]) -> Span | None:
 
 
 def _find(text: str, parts: tuple[str, ...], start: int = 0, end: int | None = None) -> Span | None:
-    """The span of a name in ``text``, outside strings. For a dotted name, the span of its last part."""
+    """The span of a name in ``text``, outside strings. The span of a dotted name is the span of the name's last
+    part."""
     shown = without_strings(text)
     inner = [rf"`{re.escape(part.replace('`', '``'))}`|(?<![\w$]){re.escape(part)}(?![\w$])" for part in parts]
     last = rf"(?P<last>{inner[-1]})"

@@ -23,7 +23,8 @@ _QUOTED = RESERVED | {
 }  # fmt: skip
 """Words that are quoted when printed as names.
 
-The words include rw_sql's words that begin a clause where a name would also be allowed.
+Besides the reserved words, these are words with which an rw_sql clause begins at a place where a name would also be
+allowed.
 """
 
 

@@ -27,8 +27,8 @@ SPARKS = re.compile(
 
 
 def lexeme_at(pattern: re.Pattern[str], text: str, position: int) -> tuple[re.Match[str], int, bool]:
-    """Reads the lexeme that begins at ``position``. Returns the match of the lexeme's beginning, the position of the
-    lexeme's end, and whether the lexeme is a comment."""
+    """Reads the lexeme that begins at ``position``. Returns three values: the match of the regular expression at the
+    beginning of the lexeme, the position of the lexeme's end, and whether the lexeme is a comment."""
     match = pattern.match(text, position)
     assert match is not None
     end = match.end()

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _COMPOUND = frozenset({"CASE", "FOR", "IF", "LOOP", "REPEAT", "WHILE"})
-"""The first words of those statements inside a block that end with END and their first word, as IF ends with END IF."""
+"""Some statements inside a block end with END and their own first word, as IF ends with END IF. This constant contains
+the first words of these statements."""
 
 _BEFORE_STATEMENT = frozenset({";", "BEGIN", "DO", "ELSE", "LOOP", "REPEAT", "THEN"})
 _IN_CASE = frozenset({"ELSE", "THEN"})
@@ -126,8 +127,8 @@ def _is_name(word: str) -> bool:
 
 def statement_lexemes(text: str, position: int) -> Iterator[tuple[re.Match[str], int, bool, bool]]:
     """Returns the lexemes of the statement that begins at ``position``, up to the ``;`` that ends the statement. Each
-    element has the match of the lexeme's beginning, the position of the lexeme's end, whether the lexeme is a comment,
-    and whether the lexeme ends the statement.
+    element has four values: the match of the regular expression at the beginning of the lexeme, the position of the
+    lexeme's end, whether the lexeme is a comment, and whether the lexeme ends the statement.
 
     The statement's first words decide which quoting rules apply.
     """

@@ -203,8 +203,9 @@ def unterminated(what: str, mark: str, span: Span) -> SqlError:
 def unclosed_comment(text: str, start: int) -> SqlError:
     """The error for the block comment that starts at ``start`` and does not end.
 
-    If a ``/*`` inside the comment uses up the ``*/`` that should end the comment, the error names the inner ``/*``. If
-    the inner ``/*`` is part of a word, such as the path ``in/*.csv``, the error also points at the inner ``/*``.
+    Comments can be nested. If a ``/*`` inside the comment is therefore paired with the ``*/`` that should end the
+    comment, the error names the inner ``/*``. If the inner ``/*`` is part of a word, such as the path ``in/*.csv``, the
+    error also points at the inner ``/*``.
     """
     inner = text.find("/*", start + 2, max(text.find("*/", start + 2), 0))
     if inner > start + 2 and not text[inner - 1].isspace():

@@ -1,5 +1,5 @@
-"""Finds examples in the grammar for hints. The hint of a syntax error shows the grammar's example that begins like the
-statement."""
+"""Finds examples for hints in the grammar. The hint of a syntax error shows an example of the grammar that begins with
+the same words as the statement."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def example_like(before: Sequence[Token]) -> str | None:
 
 
 def completed(before: Sequence[Token], keyword: str, token: Token) -> str | None:
-    """Returns the statement up to ``token``, with a missing keyword before ``token``. Returns None if no example of the
-    grammar has a value of this kind, such as a name, after these words."""
+    """Returns the statement up to ``token``, after inserting the keyword that is missing before ``token``. Returns None
+    if no example of the grammar has a value of this kind, such as a name, after these words."""
     if token.kind not in (WORD, NUMBER) or token.text.isupper():
         return None
     statement = [other for other in before if not (other.kind == WORD and other.upper == "EXPLAIN")]
@@ -116,12 +116,12 @@ def _with_names(text: str, tokens: Sequence[Token], statement: Sequence[Token]) 
 
 
 _ACTING = frozenset({"ALTER", "CANCEL", "INJECT", "RESET", "REWIND", "SKIP", "UNDO"})
-"""The first words of statements that change existing objects. Their examples have placeholders instead of values, so
-that nobody pastes a value that is not their own."""
+"""The first words of statements that change existing objects. In hints, the examples of these statements have
+placeholders instead of values, so that users do not paste an example's value by mistake."""
 
 _NAMING = frozenset({"CREATE", "REPLACE"})
-"""The first words of statements that define objects. Other statements name existing objects: their examples have
-placeholders instead of names."""
+"""The first words of statements that define objects. Other statements refer to existing objects, so the examples of
+other statements have placeholders instead of names."""
 
 _NAMED = re.compile(
     r"\b(?P<kind>CONNECTION|SCHEMA|SECRET|SINK|SOURCE|TABLE|VIEW)(?: IF EXISTS| SPLITS| OFFSETS| CONTINUITY)? "

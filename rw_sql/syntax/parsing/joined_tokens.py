@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Place(Protocol):
-    """A parser's position in a statement. The position is before ``tokens[at]``. The statement's tokens are
+    """A parser's position in a statement. The next token is ``tokens[at]``, and the statement consists of
     ``tokens[:last]``."""
 
     text: str

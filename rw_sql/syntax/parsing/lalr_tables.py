@@ -18,7 +18,7 @@ from typing import Any
 from rw_sql.assets import list_assets, read_asset
 
 CAPTURES = ("OPTION_KEY", "QUERY", "EXPRESSION")
-"""Terminals that the parser cuts out of the text where the grammar expects them."""
+"""Where the grammar expects one of these terminals, the parser cuts the text of the terminal out of the statement."""
 
 VALUES = frozenset({"NAME", "WORD", "STRING", "NUMBER", *CAPTURES})
 """Terminals with a value. All others are keywords and punctuation."""
@@ -118,8 +118,8 @@ def load_tables(kept: dict[str, Any]) -> Tables:
 
 
 def _capture(row: Actions) -> str | None:
-    """Returns the terminal whose free text is cut out in a state. Only shifts count, because the tables also list
-    reductions for terminals that cannot follow."""
+    """Returns the terminal whose free text is cut out in a state. Only shifts are considered, because the tables also
+    contain reductions for terminals that cannot follow in this state."""
     found = [terminal for terminal in CAPTURES if type(row.get(terminal)) is int]
     assert len(found) < 2, f"several terminals would be cut out in one state: {found}"
     return found[0] if found else None

@@ -56,15 +56,16 @@ _INSTEAD = {
     ),
     "WEBHOOK": "let the sender write to a Kafka topic, and create a source that reads this topic",
 }
-"""What to use for systems without a connector, by the first word of the system's name."""
+"""Maps systems for which rw_sql has no connector, by the first word of the system's name, to an instruction to use
+something else."""
 
 _CONNECTED_OTHERWISE = {
     "AWS": "for Kinesis, CREATE CONNECTION {0} WITH (type = 'kinesis', aws.region = '…', …); for S3, CREATE CONNECTION "
     "{0} WITH (type = 's3', s3.region = '…', …)",
     "SSH": "open the tunnel outside rw_sql, and use its local address",
 }
-"""What to use for connections that rw_sql does not have, by the first word of the connection's type. ``{0}`` is the
-name of the connection."""
+"""Maps connections that rw_sql does not have, by the first word of the connection's type, to the statement or option to
+use instead. ``{0}`` is the name of the connection."""
 
 _FILES = (
     "connector = 'fs' writes files on the host that runs the jobs, 'deltalake' and 'iceberg' write tables in an object "
@@ -119,14 +120,14 @@ def materialize_form(place: Place) -> str | ForeignForm | None:
 
 
 def _is_from_system(place: Place) -> bool:
-    """True after CREATE SOURCE name FROM KAFKA and the like."""
+    """True after CREATE SOURCE name FROM KAFKA and similar words."""
     from_, named = place.words[-2:-1], place.before[-3:-2]
     is_system = place.token.kind == WORD or (place.token.text == "(" and place.words[-1] in (*STREAMS, *DATABASES))
     return from_ == ["FROM"] and is_system and bool(named) and named[0].kind in (WORD, QUOTED)
 
 
 def _source_from(system: str, place: Place) -> str:
-    """The hint for CREATE SOURCE … FROM KAFKA and the like. ``system`` is the word after FROM."""
+    """The hint for CREATE SOURCE … FROM KAFKA and similar statements. ``system`` is the word after FROM."""
     name = place.before[-3].text
     shared = f", connection = {place.name(0)}" if place.token.upper == "CONNECTION" else ""
     if system in STREAMS:
@@ -164,7 +165,7 @@ def _none_of(key: str, does: str, whole: str, system: str, known: Sequence[str],
 
 def _system(tokens: Sequence[Token]) -> str:
     """The name of a system. The name begins with the first token and consists of the words before CONNECTION, a bracket
-    and the like."""
+    and similar tokens."""
     words: list[str] = []
     for token in tokens:
         if token.kind != WORD or token.upper in ("BODY", "CONNECTION", "FOR", "FORMAT", "USING", "WITH"):
@@ -174,8 +175,8 @@ def _system(tokens: Sequence[Token]) -> str:
 
 
 def _topic(tokens: Sequence[Token], shared: str) -> str:
-    """Returns the properties other than the connector and the connection: the property for Materialize's ``TOPIC '…'``,
-    and ``…`` for the properties that are not known."""
+    """Returns the properties besides the connector and the connection. These are the property for Materialize's ``TOPIC
+    '…'``, and ``…`` in place of the properties that are not known."""
     found = next((after for word, after in pairwise(tokens) if word.upper == "TOPIC"), None)
     is_plain = found is not None and found.kind == STRING and _PLAIN.fullmatch(found.value) is not None
     if found is None or not is_plain:
@@ -203,7 +204,7 @@ def _address_after(word: str, tokens: Sequence[Token]) -> str | None:
 
 
 def _connection_to(place: Place) -> str:
-    """The hint for CREATE CONNECTION … TO KAFKA and the like."""
+    """The hint for CREATE CONNECTION … TO KAFKA and similar statements."""
     name, system = name_at(place.before, len(place.before) - 1, "a_connection"), (place.follows(1) or [""])[0]
     if not system or system in CONNECTIONS:
         listed = CONNECTIONS.get(system, "type = '…', …")
@@ -235,8 +236,8 @@ SCHEMAS = {"AVRO": " (schema.registry = '…')", "PROTOBUF": " (message = '…',
 
 
 def _other_encoding(envelope: str, words: Sequence[str]) -> str:
-    """If a hint contains another encoding than a statement with these words, returns the end of the hint; otherwise,
-    returns the empty string."""
+    """Returns the end of a hint if the encoding in the hint differs from the encoding in the statement with these
+    words. Otherwise, returns the empty string."""
     encode = next((after for word, after in pairwise(words) if word == "ENCODE"), "JSON")
     is_of_sink = words[:2] == ["CREATE", "SINK"]
     known = (_PAIRS_OF_SINKS if is_of_sink else _PAIRS)[envelope]
@@ -254,7 +255,7 @@ def _either(words: Sequence[str]) -> str:
 
 
 def _sink_into(place: Place) -> str:
-    """The hint for CREATE SINK … INTO KAFKA and the like."""
+    """The hint for CREATE SINK … INTO KAFKA and similar statements."""
     system = (place.follows(1) or [""])[0]
     if system in SINKS:
         return f"write WITH ({SINKS[system]}) instead of {place.token.upper} …"

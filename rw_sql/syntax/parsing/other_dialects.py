@@ -50,7 +50,8 @@ _FORMATS = frozenset({"CANAL", "DEBEZIUM", "MAXWELL", "PLAIN", "UPSERT"})
 def foreign_form(
     token: Token, accepted: set[str], before: Sequence[Token], after: Sequence[Token]
 ) -> ForeignForm | None:
-    """The form of another SQL dialect to which an unexpected token belongs; None if no other dialect is recognized.
+    """Returns the form of another SQL dialect that contains the unexpected token; None if no form of another dialect is
+    recognized.
 
     ``accepted`` are the terminals that the grammar accepts at this token. ``before`` and ``after`` are the statement's
     tokens that precede and follow it.
@@ -138,7 +139,7 @@ _METADATA = {
     "shard-id": "partition",
     "timestamp": "timestamp",
 }
-"""The metadata of Flink SQL's connectors, each with the word after INCLUDE."""
+"""Maps the metadata columns of Flink SQL's connectors to the words after INCLUDE that select the same data."""
 
 
 def _clauses(place: Place) -> str | ForeignForm | None:

@@ -19,7 +19,8 @@ from rw_sql.syntax.parsing.lalr_tables import SIGNS, Reduction, Tables, tables
 from rw_sql.syntax.parsing.syntax_errors import syntax_error
 
 MOST_STACKED = 300
-"""The maximum number of unfinished symbols. Types that are nested about seventy levels deep reach this number."""
+"""The maximum number of symbols on the parser's stack. A type that is nested about seventy levels deep reaches this
+number."""
 
 _KINDS = {STRING: "STRING", NUMBER: "NUMBER"}
 _ONLY_BEFORE = {
@@ -96,7 +97,7 @@ class Parser:
         return None if token is None else (terminal, token)
 
     def reduce(self, rule: Reduction) -> None:
-        """Reduces by a rule, which means that the rule's value replaces the symbols of the rule on the stacks."""
+        """Reduces by a rule: replaces the symbols of the rule on the stacks with the rule's value."""
         states, values, size = self.states, self.values, rule.size
         if size:
             tail = values[-size:]
@@ -162,7 +163,7 @@ class Parser:
         return needed is None or (after < self.last and tokens[after].upper in needed)
 
     def can_shift(self, terminal: str) -> bool:
-        """True if the grammar accepts this terminal now. Reductions are simulated, because the tables also list
+        """True if the grammar accepts this terminal now. Reductions are simulated, because the tables also contain
         reductions for terminals that cannot follow."""
         actions, goto = self.tables.actions, self.tables.goto
         action = actions[self.states[-1]].get(terminal)

@@ -101,8 +101,9 @@ class ScriptStatement:
     column: int
 
     def locate(self, error: SqlError, script: str, file: str | None = None) -> SqlError:
-        """Relocates an error of this statement to its position in the script. Unless the error was located in its
-        statement, asterisks replace the secrets of the statement and of the script in the message and the hint."""
+        """Relocates an error of this statement to its position in the script. If the error was not located in its
+        statement before, asterisks replace the secrets of the statement and of the script in the error's message and
+        hint."""
         if error.span is not None:
             is_located = error.text is not None
             error.located(self.text)
@@ -130,8 +131,8 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
     A ``;`` in a string, a quoted name, a comment, dollar quotes or a block ``BEGIN … END`` of Spark does not end a
     statement. The first words of a statement decide which quoting rules apply. Pieces with only comments are skipped. A
     byte-order mark before a statement is skipped too. This function never raises an error. An unterminated token or
-    block extends to the end of the script, and parsing reports the error. A comment that does not end is therefore a
-    part of a statement, or counts as a separate statement.
+    block extends to the end of the script, and parsing reports the error. Therefore, a comment that does not end is
+    kept, as a part of a statement or as a separate statement.
     """
     found: list[ScriptStatement] = []
     start = counted = 0
@@ -233,8 +234,8 @@ def unclosed_block(text: str) -> SqlError | None:
 def refuse_unclosed(text: str) -> None:
     """Raises SqlError if a string, quoted name, comment, ``(`` or block of a Spark statement does not end.
 
-    In a statement with free text, such as a path, Spark accepts an unclosed part. But even in such a statement, an
-    unclosed quote hides the statements after the quote, so this function refuses the quote.
+    In a statement with free text, such as a path, Spark accepts an unclosed part. This function refuses an unclosed
+    quote even in such a statement, because the quote hides the statements after it.
     """
     is_free = _FREE_TEXT.match(text) is not None
     error = unclosed_quote(text)

@@ -57,14 +57,14 @@ _PLACES: tuple[tuple[frozenset[str], str], ...] = tuple(
         ("UNSAFE RENAME ADD", "a change after ALTER SOURCE"),
     )
 )
-"""Descriptions of the expected construct, each with terminals. A description matches if the grammar accepts its
-terminals. The first description that matches is used."""
+"""Descriptions of expected constructs, each with a set of terminals. At an error, the first description is used whose
+terminals the grammar accepts at this place."""
 
 _MOST_LISTED = 10
 _MOST_IN_SENTENCE = 4
 _FIRST_TOKENS = 4
-"""This number of tokens after the first token is sufficient to recognize the beginning of an rw_sql statement: CREATE
-OR REPLACE TEMP TABLE."""
+"""The number of tokens after the first token that are sufficient to recognize the beginning of an rw_sql statement. The
+longest such beginning is CREATE OR REPLACE TEMP TABLE."""
 
 END_WITH_SEMICOLON = "end the statement before it with ;"
 """The hint if a ``;`` is missing between two statements."""
@@ -172,8 +172,8 @@ def _of_others(token: Token, expected: str, before: Sequence[Token]) -> str | No
 
 
 _UNSAID = ('"."', "ALLOW", "CASCADE", "EMIT", "REASON")
-"""The keywords that hints leave out: consent and its reason should be the user's own decision, and EMIT is rarely the
-intended word."""
+"""The keywords that hints leave out. Consent and the reason for it should be the user's own decision, and EMIT is
+rarely the intended word."""
 
 _SPOKEN = (("number", "a number"), ("identifier", "a name"), ("literal string", "a string in quotes: '…'"))
 _CLAUSES = ("FORMAT", "WITH", "INCLUDE")
@@ -192,8 +192,8 @@ def _twice(token: Token, accepted: set[str], before: Sequence[Token]) -> str | N
 def _misplaced(
     token: Token, accepted: set[str], expected: str, before: Sequence[Token], after: Sequence[Token]
 ) -> str | None:
-    """The hint if the unexpected token is right but the text before the token is wrong, for example because a bracket
-    is missing."""
+    """Returns the hint for an unexpected token that is itself correct. In this case, the text before the token is
+    wrong, for example because a bracket is missing."""
     words = [other.upper for other in before]
     if {"RPAR", "COMMA"} <= accepted and (token.kind == END or token.upper in _CLAUSES):
         return "write ) at the end" if token.kind == END else f"write ) before {token.upper}"

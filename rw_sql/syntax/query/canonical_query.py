@@ -49,8 +49,8 @@ def _fold_relations(tree: exp.Expr) -> None:
     qualifiers of columns as Spark does.
 
     The names of columns keep their case, because a view's columns have these names. In a path such as ``column.a.b``,
-    the names between the column and the last name also keep their case, because such a name may be a key of a MAP, and
-    a key is a value.
+    the names between the column and the last name also keep their case. Such a name may be a key of a MAP, and keys are
+    values.
     """
     from sqlglot import exp
 
@@ -77,8 +77,8 @@ def _fold_relations(tree: exp.Expr) -> None:
 
 
 def _drop_aliases(tree: exp.Expr) -> None:
-    """Replaces the aliases of relations with the relations' names, if each relation is read only once and no other item
-    of FROM has its name or its alias."""
+    """Replaces the aliases of relations with the relations' names. This is done only if each relation is read only
+    once, and if no other item of FROM has the relation's name or alias."""
     from sqlglot import exp
 
     tables = [table for table in tree.find_all(exp.Table) if isinstance(table.this, exp.Identifier)]

@@ -93,8 +93,8 @@ def _general(name: str) -> str:
 
 
 def _before(tokens: Sequence[Token], place: int, word: str) -> int | None:
-    """The place of the nearest ``word`` before a place. A ``word`` in brackets that end before the place does not
-    count. A ``word`` outside the brackets around the place counts."""
+    """The place of the nearest ``word`` before a place. If brackets end before the place, a ``word`` inside these
+    brackets does not count. If brackets enclose the place, a ``word`` before these brackets counts."""
     depth = 0
     for at in range(place - 1, -1, -1):
         depth = max(0, depth + (tokens[at].text in (")", "]")) - (tokens[at].text in ("(", "[")))
@@ -140,9 +140,9 @@ def _clause_at(tokens: Sequence[Token], at: int) -> tuple[int, str]:
 
 
 def relations_before(text: str, at: int) -> list[str] | None:
-    """If the position ``at`` is in a clause that follows a query's SELECT list and FROM, such as ORDER BY, returns the
-    relations in FROM of this query, as written. A relation without a name is ``""``. Returns None if the position is in
-    another clause."""
+    """If the position ``at`` is in a clause after FROM, such as ORDER BY, returns the relations in the FROM clause of
+    the same query, as written. A relation without a name is ``""``. Returns None if the position is in another
+    clause."""
     if (tokens := _tokens(text)) is None:
         return None
     clause, word = _clause_at(tokens, at)
@@ -160,7 +160,7 @@ def relations_before(text: str, at: int) -> list[str] | None:
 
 
 def result_clause(text: str, at: int) -> tuple[str, str] | None:
-    """Returns the reason why the clause at position ``at`` can name only columns of the result, such as ``DISTINCT``,
+    """If the clause at position ``at`` can name only columns of the result, returns the reason, such as ``DISTINCT``,
     and the clause itself, such as ``ORDER BY``. Returns None for other clauses."""
     if (tokens := _tokens(text)) is None:
         return None
@@ -171,8 +171,8 @@ def result_clause(text: str, at: int) -> tuple[str, str] | None:
 
 
 def _result_alone(tokens: Sequence[Token], select: int) -> str | None:
-    """Returns DISTINCT or the set operation of a query, because of which clauses such as ORDER BY can name only columns
-    of the result; None for other queries."""
+    """If a query has DISTINCT or a set operation, clauses such as ORDER BY can name only columns of the result. Returns
+    DISTINCT or the set operation; None for other queries."""
     if [token.upper for token in tokens[select + 1 : select + 2]] == ["DISTINCT"]:
         return "DISTINCT"
     return next((word for word in _SET_OPERATIONS if _before(tokens, select, word) is not None), None)

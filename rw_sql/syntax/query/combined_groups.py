@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 KEY, COUNT, SUM, MIN, MAX, DERIVED, ROWS = "key", "count", "sum", "min", "max", "derived", "rows"
-"""The ways in which two groups are combined in a column: both have the same value (KEY), or the result is a function of
-their values. COUNT adds like SUM, but without values a count is 0 and a sum is NULL. DERIVED: computed from the other
-columns. ROWS adds the numbers of rows; a group without rows is removed."""
+"""The ways in which two groups are combined in a column: either both groups have the same value (KEY), or the result is
+a function of the two values. COUNT adds the two values like SUM. The difference is that, without any values, a count is
+0 and a sum is NULL. DERIVED means that the column is computed from the other columns. ROWS adds the numbers of rows,
+and a group without rows is removed."""
 
 FUNCTIONS = {COUNT: SUM, SUM: SUM, MIN: MIN, MAX: MAX, ROWS: SUM}
 """The aggregate function that combines the values of a column."""
@@ -42,7 +43,8 @@ PART = "_rw_part_"
 """The prefix of hidden columns from which derived columns are computed; a number follows."""
 
 GROUPS_RELATION = "_rw_groups"
-"""The relation that the query of the derived columns reads: groups without derived columns."""
+"""The relation that is the input of the query for the derived columns. The relation contains the groups without their
+derived columns."""
 
 _KEY_TYPES = ("BIGINT", "INT", "SMALLINT", "TINYINT", "STRING", "BOOLEAN", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
 _BOUND_TYPES = (*_KEY_TYPES, "FLOAT", "DOUBLE")
@@ -54,8 +56,8 @@ _TYPES = {
     SUM: _SUM_TYPES,
 }
 """The types, besides DECIMAL, whose values Arrow combines as Spark does. FLOAT and DOUBLE cannot be keys, because Arrow
-groups NaN and the two zeros differently. Arrow combines minima and maxima only if they are not NaN. A signed sum cannot
-be DOUBLE, because subtraction would not restore the sum of the remaining values."""
+groups NaN and the two zeros differently. Minima and maxima are combined with Arrow only if none of the values is NaN. A
+signed sum cannot be DOUBLE, because subtraction would not restore the sum of the remaining values."""
 
 _TYPED = "_rw_typed_"
 """The prefix of columns that only show the type of an aggregate; a number follows."""
@@ -76,10 +78,10 @@ class DecomposedAggregation:
     """The aggregation with one column for each key and aggregate. The hidden columns are the last."""
     _derived: dict[str, exp.Expr]
     _typed: list[tuple[exp.Expr, str]] = field(default_factory=list)
-    """Aggregates whose computation here differs from Spark's computation, each with the type for which both results are
-    equal."""
+    """The aggregates that this module computes in another way than Spark. Each aggregate comes with the type for which
+    both ways have the same result."""
     _rows: str | None = None
-    """The hidden column with the number of a group's rows."""
+    """The hidden column that contains the number of rows of each group."""
 
     @staticmethod
     def of(
@@ -138,7 +140,8 @@ class DecomposedAggregation:
 
     @property
     def typed_text(self) -> str:
-        """A query that returns the columns that are combined, and further columns whose types :meth:`lifted` needs."""
+        """Returns the text of a query. This query returns the columns that are combined, and further columns, because
+        :meth:`lifted` needs the types of these columns."""
         from sqlglot import exp
 
         core = copy_of(self._parts)
@@ -198,7 +201,7 @@ class DecomposedAggregation:
 
     def _of_group(self, derived: exp.Expr) -> exp.Expr:
         """A derived column. The column is NULL for a group without rows, which is about to be removed. For such a
-        group, the column's expression might fail; an example is a division by the number of rows."""
+        group, the column's expression might fail, for example if it divides by the number of rows."""
         from sqlglot import exp
 
         return derived if self._rows is None else _if_positive(exp.column(self._rows, quoted=True), derived)

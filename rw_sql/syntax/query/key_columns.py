@@ -20,8 +20,8 @@ _WINDOW = "window"
 def resolve_ordinals(core: exp.Select) -> None:
     """Replaces the ordinals in GROUP BY: ``1`` becomes the expression of the first select item.
 
-    An ordinal without an item stays, so that the analysis of the query reports it. An ordinal whose select item is a
-    number stays too, because Spark would take that number for an ordinal.
+    An ordinal without an item stays, so that the analysis of the query reports it. An ordinal stays too if its select
+    item is a number, because Spark would interpret that number as an ordinal.
     """
 
     group = core.args["group"]
@@ -174,9 +174,9 @@ def input_columns(core: exp.Select, relations: Mapping[str, Sequence[str]]) -> f
 
 
 def spelling_of(core: exp.Select, columns: Iterable[str] | None = None) -> Callable[[exp.Expr], exp.Expr]:
-    """A function that returns the same tree for all spellings of an expression in a select: with or without
-    parentheses, with the names of columns in upper or lower case, with or without the name of the input before a
-    column, and with ``window`` in place of the call that makes the window. ``columns`` is as in :func:`group_keys`.
+    """Returns a function that returns the same tree for all spellings of an expression in a select. Two spellings may
+    differ in parentheses, in the case of column names, and in the name of the input before a column. In addition, one
+    of them may have ``window`` in place of the call that makes the window. ``columns`` is as in :func:`group_keys`.
 
     Names after a column keep their case: the name may be a key of a MAP, which is a value. The names of fields that an
     expression makes also keep their case, because the fields may become part of a text.
@@ -263,8 +263,8 @@ def _qualifier(names: tuple[str, ...], qualifiers: Collection[tuple[str, ...]]) 
 
 
 def _shared_names(core: exp.Select, qualifiers: Mapping[tuple[str, ...], int]) -> frozenset[str]:
-    """The names of columns, in lower case, that may mean columns of several inputs of a select: the columns by which
-    USING joins the inputs, and the columns that the select uses with the names of several inputs."""
+    """Returns the column names, in lower case, that may refer to columns of several inputs of a select. These are the
+    columns by which USING joins the inputs, and the columns that the select uses with the names of several inputs."""
     from sqlglot import exp
 
     shared = {name.name.lower() for join in core.args["joins"] for name in join.args.get("using") or ()}
@@ -300,7 +300,7 @@ def bare(key: exp.Expr) -> exp.Expr:
 
 
 def stored(core: exp.Select, key: exp.Expr) -> exp.Expr:
-    """A key of a select as stored in a hidden column of the table.
+    """Returns a key of a select in the form that a hidden column of the table stores.
 
     For a time window that the query makes, the start is stored, because all windows have the same length. A column of a
     relation is stored unchanged, even if its name is ``window``, because the windows in this column may have different
@@ -346,7 +346,8 @@ def is_column(item: exp.Expr) -> bool:
 
 
 def output_of(select: exp.Select, column: str) -> str | None:
-    """The name that a column of a select's only input has in the result; None if the select does not return it."""
+    """Returns the name that a column of a select's only input has in the result; None if the select does not return
+    this column."""
     relation = read_by(select).alias_or_name
     for item in select.expressions:
         read = bare(inner(item))

@@ -1,9 +1,9 @@
 """Classifies a view's query, and rewrites the query to the forms that the view's job can maintain.
 
 If the rows of a view are replaced, its table needs the columns that identify a row. If the query does not select an
-identifying column, the form adds this column as a hidden column, whose name begins with ``_rw_key_``. The form turns
-the conditions of HAVING, and of a WHERE around an aggregation, into the column KEEP, because a row that no longer
-matches these conditions must be removed from the table. All queries here are in Spark's SQL.
+identifying column, the form adds this column as a hidden column, whose name begins with ``_rw_key_``. In the form, the
+column KEEP replaces the conditions of HAVING, and of a WHERE around an aggregation. The column is needed because a row
+that does not match these conditions any more must be removed from the table. All queries here are in Spark's SQL.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ KEY = "_rw_key_"
 """The prefix of hidden key columns; a number follows."""
 
 Relations = Mapping[str, Sequence[str]]
-"""The columns of the relations that a query reads, by the names of the relations. The columns show whether a name in
-GROUP BY or HAVING means a column or a select item."""
+"""Maps the name of each relation that a query reads to the relation's columns. These columns determine whether a name
+in GROUP BY or HAVING refers to a column or to a select item."""
 
 NO_RELATIONS: Relations = {}
 
@@ -86,11 +86,12 @@ KEEP = "_rw_keep"
 """A column of the job's query, but not of the table: true if the row belongs in the view."""
 
 ROW = "_rw_row"
-"""The hidden key of a view whose rows have no key: a digest of the row, and its index among equal rows."""
+"""The hidden key column of a view whose rows have no key. Its value consists of a digest of the row, and of the row's
+index among equal rows."""
 
 
 class Form:
-    """A form of the query, and those of its columns that identify a row."""
+    """A form of the query, with those columns of the form that identify a row."""
 
     def __init__(self, tree: exp.Select, keys: tuple[str, ...]) -> None:
         """Takes over ``tree``, which the caller must not use afterwards."""
@@ -108,9 +109,10 @@ class ViewQuery:
     """A parsed query.
 
     The *core* is the query itself, or the innermost query inside selects that only choose columns and rows. ``kind``
-    classifies the core. ``why`` is the reason for a restriction: the kind is OTHER, the query may have no form because
-    its expressions would see hidden columns, or the group of a row depends on other rows. The forms are derived from
-    :attr:`text`, so they have the meaning of the original query only if :attr:`text` has this meaning.
+    classifies the core. ``why`` is the reason for one of three restrictions. Either the kind is OTHER, or the query may
+    have no form because its expressions would see hidden columns, or the group of a row depends on other rows. The
+    forms are derived from :attr:`text`, so they have the meaning of the original query only if :attr:`text` has this
+    meaning.
     """
 
     kind: str
@@ -250,8 +252,8 @@ class ViewQuery:
         )
 
     def touched_groups(self, keys: Sequence[str], columns: Sequence[str]) -> str | None:
-        """A query that returns the group of each input row, in columns whose names are ``keys``; None if the query is
-        not an aggregation with groups, or if the group of a row depends on other rows.
+        """Returns a query that returns the group of each input row, in columns with the names ``keys``. Returns None if
+        the query is not an aggregation with groups, or if the group of a row depends on other rows.
 
         ``columns`` are the columns of the input. ``keys`` are the keys of the form from :meth:`exposed`.
         """
@@ -265,8 +267,8 @@ class ViewQuery:
         return spent_sql(only(core, listed))
 
     def touched_rows(self) -> str | None:
-        """A query that returns, for each input row, the result row to which the input row belongs; None if the query is
-        not a DISTINCT over a single relation, or if the result row depends on other input rows."""
+        """Returns a query that returns, for each input row, the result row to which the input row belongs. Returns None
+        if the query is not a DISTINCT over a single relation, or if the result row depends on other input rows."""
         if self.kind != DISTINCT or len(self._chain) != 1 or not self.is_direct or has_sessions(self._chain[0]):
             return None
         core = copy_of(self._chain[0])
@@ -456,7 +458,8 @@ def _formed(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool
 
 
 def _carry(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool | None) -> tuple[str, ...] | None:
-    """Adds the keys and KEEP to the selects around a core, from the inside out; returns the final names of the keys.
+    """Adds the keys and KEEP to the selects around a core, beginning with the innermost select. Returns the final names
+    of the keys.
 
     If ``has_keep`` is None, conditions of the selects are left unchanged. Returns None if the value of an expression
     would contain a hidden column.

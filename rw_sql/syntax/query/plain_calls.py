@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sqlglot import Dialect, Token, exp
 
 _FORMS = ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "POSITION", "SUBSTRING", "SUBSTR", "OVERLAY")
-"""Calls with keywords inside, which sqlglot parses specially.
+"""Functions whose arguments contain keywords. sqlglot parses the calls of these functions with special rules.
 
 Other calls are parsed generically, because sqlglot's special forms would lose their names and surplus arguments.
 """
@@ -35,8 +35,8 @@ class _Reader:
     """One of sqlglot's parsers, and the words that have a special meaning for this parser. The words in ``calls`` have
     this meaning only before a bracket, and the words in ``words`` have it anywhere.
 
-    A subclass with fewer functions would be simpler, but a Python class cannot inherit from sqlglot's compiled classes,
-    which ``sqlglot[c]`` and ``sqlglot[rs]`` install.
+    A subclass of the parser with fewer functions would be simpler. But ``sqlglot[c]`` and ``sqlglot[rs]`` install
+    compiled classes, and a Python class cannot inherit from these classes.
     """
 
     parser: type[Any]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def with_schemas(text: str, dialect: str, name_of: Callable[[str, int, int], str | None]) -> str:
-    """The query with unqualified names of relations replaced.
+    """Returns the query with replacements for unqualified names of relations.
 
     ``name_of`` is a function that receives an unqualified name (folded unless quoted) and the name's range in the text.
     It returns the replacement, or None to keep the name. If sqlglot cannot parse a query, the query is left unchanged,

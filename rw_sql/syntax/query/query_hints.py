@@ -17,7 +17,7 @@ def without_from(name: str) -> str:
 
 
 def unnamed(name: str) -> str:
-    """The hint for a column in a query whose relations have no columns with names."""
+    """Returns the hint for a column in a query if the relations of the query have no named columns."""
     return f"give a column of the subquery this name: … AS {name}"
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 _BEFORE, _AFTER = "SELECT ", " AS _rw_"
-"""The text around an expression. No column has the name of this alias."""
+"""These two texts around an expression make a query that can be parsed. No column has the name of the alias."""
 
 
 def renamed_column(text: str, old: str, new: str, *, relation: str, dialect: str) -> str:

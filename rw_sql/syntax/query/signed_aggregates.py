@@ -59,7 +59,7 @@ def _has_floats(kind: str) -> bool:
 
 
 def _one_zero(value: exp.Expr) -> exp.Expr:
-    """Returns a floating-point value as text. If DISTINCT treats two values as equal, their texts are equal.
+    """Returns a floating-point value as text. Two values have equal texts if DISTINCT treats the values as equal.
 
     Up to Spark 4.1, a set may contain NaN several times.
     """

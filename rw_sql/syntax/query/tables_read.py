@@ -52,7 +52,8 @@ _STAND_IN = "windo_"
 
 
 _PARSER_FAULTS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""The errors that sqlglot raises, besides its own, for calls with too few arguments, such as ``map(a)``."""
+"""The errors of Python that sqlglot raises, in addition to its own errors, for calls with too few arguments, such as
+``map(a)``."""
 
 
 @lru_cache(maxsize=64)
@@ -64,7 +65,7 @@ def plain_tree(query: str) -> exp.Expr:
 def parse_plain_spark(query: str) -> exp.Expr:
     """Does the same as :func:`parse_spark`, but calls keep their names and arguments (see :mod:`plain_calls`).
 
-    If a query has a call for which sqlglot needs its special parsing, the query is parsed in the same way as in
+    If sqlglot needs its special parsing for a call in the query, the query is parsed in the same way as by
     :func:`parse_spark`. Raises SqlglotError.
     """
     from sqlglot.errors import ParseError, SqlglotError
@@ -85,8 +86,8 @@ def parse_plain_spark(query: str) -> exp.Expr:
 def parse_spark(query: str) -> exp.Expr:
     """The tree of a query in Spark's SQL. Raises SqlglotError.
 
-    sqlglot mistakes ``window(…)`` right after GROUP BY for the clause WINDOW, so another word of the same length
-    replaces it.
+    sqlglot mistakes ``window(…)`` right after GROUP BY for the clause WINDOW. Therefore, another word of the same
+    length replaces the word ``window``.
     """
     from sqlglot import exp
     from sqlglot.errors import ParseError

@@ -90,9 +90,9 @@ def is_picking(select: exp.Select) -> bool:
 
 
 def kind_of(core: exp.Select, *, may_have_queries: bool = False) -> tuple[str, str]:
-    """Returns the kind of a select, and a reason if the kind is OTHER or the select has session windows. If
-    ``may_have_queries`` is true and an expression of the select contains a query, the kind is determined for the select
-    without this query."""
+    """Returns the kind of a select. If the kind is OTHER, or if the select has session windows, also returns a reason.
+    If ``may_have_queries`` is true and an expression of the select contains a query, the kind is determined for the
+    select without this query."""
     from sqlglot import exp
 
     if any(_own(core, exp.Window)) or core.args.get("qualify") or core.args.get("windows"):
@@ -118,7 +118,8 @@ def kind_of(core: exp.Select, *, may_have_queries: bool = False) -> tuple[str, s
 
 
 def has_sessions(select: exp.Select) -> bool:
-    """True if a select may group by session windows, because it makes session windows outside its aggregates."""
+    """True if a select may group by session windows. This is assumed if the select makes session windows outside its
+    aggregates."""
     from sqlglot import exp
 
     group = select.args.get("group")

@@ -105,7 +105,7 @@ _SPOKEN = {
     "joined table": "JOIN and a relation",
     "date/time field": "YEAR, MONTH, DAY, HOUR, MINUTE or SECOND",
 }
-"""Descriptions of expected constructs, for hints."""
+"""Maps the names of expected constructs to the descriptions that hints use."""
 
 
 class Cursor:
@@ -120,7 +120,8 @@ class Cursor:
         self.ended = ended
         self.depth = 0
         self.closed = -1
-        """The position after a closing parenthesis that no field may follow."""
+        """The position after a closing parenthesis. At this position, no selection of a field such as ``.a`` may
+        follow."""
         self.mentioned: list[Token] = []
         """The first words of the column names seen so far."""
         self.has_lambda = False
@@ -219,8 +220,8 @@ class Cursor:
         raise SqlError(INVALID_EXPRESSION, message, hint=hint, span=token.span)
 
     def _is_column(self) -> bool:
-        """True if the next token is a reserved word that is probably a column's name, because the token after this word
-        can follow a column."""
+        """True if the next token is a reserved word that is probably the name of a column. This is assumed if the token
+        after the word can follow a column."""
         following = self.peek(1)
         if following.kind == END or following.text == ")":
             return self.word() != "FROM"

@@ -238,8 +238,8 @@ class ExpressionReader(FormReader):
         return ahead == 0 or self._is_set_operation(ahead)
 
     def _is_set_operation(self, ahead: int) -> bool:
-        """True if the query in the parentheses that begin at this position is one side of a UNION, EXCEPT or INTERSECT,
-        or if ORDER BY or LIMIT follows this query."""
+        """At this position, parentheses with a query begin. Returns True if this query is one side of a UNION, EXCEPT
+        or INTERSECT, or if ORDER BY or LIMIT follows the query."""
         depth = 0
         at = self.at
         while at < self.last:
@@ -301,7 +301,8 @@ class ExpressionReader(FormReader):
         return self.is_name(1) and self.word(2) == "AS" and self.peek(3).text == "("
 
     def _call_form(self, word: str) -> None:
-        """Reads a word before a parenthesis. The word begins either a form with keywords inside, or a call."""
+        """Reads a word that is followed by a parenthesis. This word begins either a call, or a form with keywords
+        inside the parentheses."""
         form = FORMS.get(word)
         if form is not None:
             self.at += 2

@@ -21,11 +21,11 @@ _LENGTHS = {
     "SESSION": ("GAP",),
     "TUMBLE": ("SIZE", "OFFSET"),
 }
-"""The window functions. For each function, the tuple contains the names of the arguments that are intervals, in the
-order in which a call without names contains them."""
+"""The window functions. Each function is mapped to the names of its interval arguments, in the order of the arguments
+in a call without argument names."""
 
 _EXAMPLE = "10 minutes"
-"""Replaces an interval that the statement does not contain."""
+"""An interval that is written in a hint if the statement itself does not contain this interval."""
 
 _SIMPLE = re.compile(r"\d+ \w+")
 _PART = r"(?:[+-]\s*)?\d+(?:\.\d+)?\s*[A-Za-z]+"
@@ -144,8 +144,8 @@ def _range(tokens: Sequence[Token]) -> str | None:
     """Spark's ``range`` with the arguments of ``generate_series``. Unlike ``range``, ``generate_series`` includes its
     last number.
 
-    Returns None if the arguments are not numbers in rising order. The numbers may be computed. ``tokens`` are the
-    tokens after the bracket.
+    Returns None if the arguments are not numbers in rising order. An argument may also be an expression that computes a
+    number. ``tokens`` are the tokens after the bracket.
     """
     arguments = _parts(_inside(tokens))
     step = arguments[2:]

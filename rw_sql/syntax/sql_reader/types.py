@@ -18,7 +18,7 @@ _OF_OTHERS = {
     "timestamp_ltz": "timestamptz", "timestamp_ntz": "timestamp", "tinyint": "smallint", "uint8": "smallint",
     "uint16": "int", "uint32": "bigint", "uint64": "numeric", "varbinary": "bytea",
 }  # fmt: skip
-"""Maps types of other systems to the type of rw_sql that has the same values."""
+"""Maps the names of other systems' types to the rw_sql type with the same values."""
 
 
 def unknown_type(token: Token, known: Collection[str], surplus: str = "") -> SqlError:

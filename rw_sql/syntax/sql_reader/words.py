@@ -8,7 +8,7 @@ WITHOUT_COMMA = "omit the comma"
 
 
 def trailing_comma(following: str) -> str:
-    """The error message for a trailing comma before the ``following`` word."""
+    """Returns the error message for a trailing comma. The comma is before the word ``following``."""
     return f"trailing comma before {following or 'the end'}"
 
 

@@ -1,5 +1,5 @@
-"""Defines the parts of statements: names, options, columns, formats. All of these objects are frozen, and equality
-ignores their spans."""
+"""Defines the parts of statements: names, options, columns, formats. All of these objects are frozen. Comparisons for
+equality ignore the spans of the objects."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ NOWHERE = Span(start=0, end=0, line=1, column=1)
 
 
 def at() -> Span:
-    """Declares a field for the position, in the text, of a statement or of a part of a statement. Equality ignores the
-    field."""
+    """Declares a field that contains the position of a statement, or of a part of a statement, in the text. The field
+    is ignored when statements are compared for equality."""
     return field(default=NOWHERE, compare=False, repr=False)
 
 

@@ -48,7 +48,7 @@ class Confirm(Statement):
 class Flush(Statement):
     """``FLUSH``: waits until all records that exist at the call have reached every running dependent.
 
-    FLUSH does not wait for paused objects, nor for jobs that stay STALLED for a few seconds and several retries; the
+    FLUSH waits neither for paused objects nor for jobs that stay STALLED for a few seconds and several retries. The
     result lists these objects and jobs.
     """
 

@@ -6,7 +6,7 @@
 nothing is replaced.
 
 If the caller requests it, references to an environment's variables (``${v}``) are replaced everywhere except in
-comments. Comments that begin with ``rw:`` are instructions, such as ``-- rw: renamed from ${env}_orders``; In such
+comments. Comments that begin with ``rw:`` are instructions, such as ``-- rw: renamed from ${env}_orders``. In such
 comments, ``${v}`` is replaced too.
 """
 
@@ -41,8 +41,8 @@ COMMANDS = ("set", "unset", "i", "ir", "include", "include_relative", "echo", "i
 _LONG_NAMES = {"include": "i", "include_relative": "ir"}
 _MOST_INCLUDED = 32
 _FIRST_WORDS = 4096
-"""The number of characters at the beginning of a statement that determine whether the statement is for rw_sql or for
-Spark."""
+"""Only this number of characters at the beginning of a statement is used to determine whether the statement is for
+rw_sql or for Spark."""
 
 _NOTE = re.compile(r"--\s*rw:")
 _COMMAND = re.compile(r"\\([^\s\\]*)")
@@ -249,7 +249,7 @@ class _Expander:
         return self._pattern
 
     def _style(self) -> Style:
-        """The style in which values are quoted at the place that the expansion has reached."""
+        """Returns the style in which values are quoted at the place in the text that the expansion has reached."""
         if self._pattern is SPARKS:
             return "spark"
         so_far = self._so_far()

@@ -31,8 +31,8 @@ _REFERENCE = re.compile(r""":(?:(?P<raw>\w+)|'(?P<literal>\w+)'|"(?P<name>\w+)"|
 _BEFORE = re.compile(r"[\w$:)\]}\"'`]")
 """The characters after which a ``:`` does not begin a variable.
 
-``a:b`` and ``a[0]:b`` are paths into JSON, ``a::INT`` is a cast, ``x[1:n]`` a slice and
-``ARRAY<STRUCT<a:INT>>`` a type.
+``a:b`` and ``a[0]:b`` are paths into JSON, ``a::INT`` is a cast, ``x[1:n]`` is a slice, and ``ARRAY<STRUCT<a:INT>>`` is
+a type.
 """
 
 
@@ -115,7 +115,8 @@ def braced_value(name: str, variables: Mapping[str, str]) -> str:
 
 
 def require_fit(name: str, value: str) -> None:
-    """Raises SqlError if the value of ``${name}`` would end the string around it, or begin a comment."""
+    """Raises SqlError if the value of ``${name}`` would end the string that contains ``${name}``, or would begin a
+    comment."""
     if _UNFIT.search(value):
         raise SqlError(
             INVALID_PARAMETER,

@@ -83,8 +83,8 @@ class Expanded:
         return {name: value for name, value in merged.items() if value is not None}
 
     def source(self, start: int, end: int) -> tuple[Origin, Span]:
-        """Returns the origin of the range ``[start, end)`` of the expanded text, which is the file that contains the
-        start of the range, and the position in this file."""
+        """Returns the origin of the range ``[start, end)`` of the expanded text. The origin consists of the file that
+        contains the start of the range, and of the position in this file."""
         first = self._piece(start)
         begin = min(first.start + start - first.at, len(first.origin.text)) if first.is_copied else first.start
         last = self._piece(max(start, end - 1))

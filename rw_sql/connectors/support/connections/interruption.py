@@ -58,11 +58,11 @@ def interruptible() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def ended_by(end: Callable[[], None]) -> Iterator[None]:
-    """A context manager. If another thread interrupts this thread inside the ``with`` block, ``end`` is called. Outside
-    of a block of :func:`interruptible`, no thread can interrupt this thread.
+    """A context manager. If another thread interrupts this thread inside the ``with`` block, ``end`` is called.
+    (Outside of a block of :func:`interruptible`, no thread can interrupt this thread.)
 
-    ``end`` makes the wait raise an error. ``end`` runs in another thread and must raise no error. ``end`` may be called
-    several times, and also shortly after the end of the block.
+    ``end`` must make the wait raise an error. ``end`` runs in another thread and must raise no error. ``end`` may be
+    called several times, and also shortly after the end of the block.
     """
     waits = _CURRENT.get()
     if waits is None:

@@ -74,7 +74,7 @@ class FetchedRanges:
 
     def count(self, of: Hashable, start: int, end: int) -> int | None:
         """Returns the number of records of a range, if the range consists of ranges that :meth:`put` has stored;
-        otherwise None. The result is known even if the records were dropped."""
+        otherwise None. The number is known even if the records themselves were dropped."""
         with self._lock:
             found = self._path(of, start, end, lambda each: True)
         return None if found is None else sum(each.count for each in found)

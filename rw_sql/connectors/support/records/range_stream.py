@@ -40,8 +40,8 @@ Ranges = dict[str, tuple[int, int]]
 """The range ``[start, end)`` of offsets per split."""
 
 Part = tuple[str, int, int, bool]
-"""The fields of a :class:`~rw_sql.connectors.base.Stretch` as a tuple: the split, the start and end of its unread
-range, and whether one batch must read the whole range."""
+"""The fields of a :class:`~rw_sql.connectors.base.Stretch` as a tuple: the split, the start and the end of the split's
+unread range, and True if one batch must read the whole range."""
 
 
 class Stretches(Protocol):
@@ -101,8 +101,8 @@ class RangeFeed:
 
     At most one entry is queued behind the running batch. If ``poll_seconds`` is set, and all known ranges were read, a
     thread polls the upstream for new ranges at this interval. The thread ends at :meth:`close`. The ranges of an entry
-    are kept only in memory. This suffices, because each run of a reader begins at explicit positions with a new
-    checkpoint.
+    are kept only in memory. Keeping them in memory is sufficient, because each run of a reader begins at explicit
+    positions with a new checkpoint.
     """
 
     def __init__(
@@ -162,8 +162,8 @@ class RangeFeed:
             return taken
 
     def committed(self, ranges: Mapping[str, tuple[int, int]]) -> None:
-        """The caller calls this method after the commit of a batch with these ranges, perhaps several times. For most
-        upstreams, the method does nothing."""
+        """The caller calls this method after it has committed a batch with these ranges. The caller may call the method
+        several times for the same batch. For most upstreams, the method does nothing."""
 
     def close(self) -> None:
         """Ends the thread without waiting for a request in progress."""

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 SELECT, WHERE, ON, GROUP_BY, HAVING, ORDER_BY, FROM = "SELECT", "WHERE", "ON", "GROUP BY", "HAVING", "ORDER BY", "FROM"
 WITHIN = "an aggregate"
-"""The words with which messages name the place of an expression that is an argument of an aggregate. The constants for
-clauses, such as ``SELECT``, are the words for other places."""
+"""If an expression is an argument of an aggregate, messages describe the place of the expression with these words. For
+expressions in clauses, messages use the constants with the clauses' names, such as ``SELECT``."""
 
 _NO_AGGREGATES = (WHERE, ON, GROUP_BY)
 _TRUTHS = (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean)
@@ -271,8 +271,8 @@ class ExpressionChecker(NameChecker):
         return kind
 
     def _is_of_outer(self, node: exp.Expr) -> bool:
-        """True if the columns in an aggregate are columns of an outer query, so that the aggregate is an aggregate of
-        that query too."""
+        """True if the columns in an aggregate are columns of an outer query. In this case, the aggregate is an
+        aggregate of that outer query."""
         columns = [self.resolved.get(id(column)) for column in node.find_all(exp.Column)]
         return bool(columns) and all(column is not None and column.is_outer for column in columns)
 

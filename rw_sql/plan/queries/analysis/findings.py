@@ -36,8 +36,8 @@ class Finding:
 class Analysis:
     """The findings of a query in the order of the query's text, and the output columns (None if not known).
 
-    ``is_complete`` is False if a part of the query was not checked, because it is an unrecognized construct or a
-    relation with unknown columns.
+    ``is_complete`` is False if a part of the query was not checked. An unrecognized construct and a relation with
+    unknown columns are not checked.
     """
 
     findings: tuple[Finding, ...] = ()

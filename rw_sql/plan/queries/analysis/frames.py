@@ -83,7 +83,7 @@ class Output:
 
 
 OPEN = "open"
-"""The result of looking up a name that may refer to an unknown column."""
+"""If a name may refer to an unknown column, the lookup of the name returns this value."""
 
 
 class Frame:

@@ -19,7 +19,8 @@ _SYNTAX = frozenset({
     "cast", "collate", "date_diff", "dateadd", "datediff", "extract", "identifier", "map", "named_struct", "overlay",
     "position", "struct", "substr", "substring", "timestampadd", "timestampdiff", "trim", "try_cast",
 })  # fmt: skip
-"""Calls that Spark's grammar parses by special rules; their arguments are not counted."""
+"""Functions whose calls Spark's grammar parses by special rules. The number of arguments of such a call is not
+checked."""
 
 TIME_WINDOWS = ("window", "session_window")
 """Functions whose call adds a column with the function's name to the scope of its select."""

@@ -35,7 +35,8 @@ class Groups:
         self._of_nodes: dict[int, int] = {}
         self._keys: set[int] = set()
         self._parts: set[Hashable] = set()
-        """The origins of columns that are only part of a longer key."""
+        """The origins of columns that are not grouping expressions themselves, but are part of a longer grouping
+        expression."""
         self._reported: set[Hashable] = set()
         self._is_grouped = False
         for key in keys:

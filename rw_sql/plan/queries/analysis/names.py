@@ -25,8 +25,8 @@ _LISTED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """The names that a query may use: relations by folded name with their columns (None if unknown), further relations,
-    and functions that are not Spark functions.
+    """The names that a query may use. They are the folded names of relations with their columns (None if unknown),
+    further relations, and functions that are not functions of Spark.
 
     ``has_functions`` is False if the query's functions are not functions of Spark and are therefore not checked.
     """
@@ -61,8 +61,8 @@ class NameChecker:
         self.report = report
         self.resolved: dict[int, Resolved] = {}
         self.unchecked: set[int] = set()
-        """The identities of the nodes of columns that may exist, but that cannot be resolved, because not all columns
-        of the relations are known."""
+        """Some columns of a query may exist, but cannot be resolved because not all columns of the relations are known.
+        This set contains the identities of the nodes of such columns."""
         self.texts: list[exp.Literal] = []
         """The string literals whose text is the name of a column in their scope."""
 

@@ -69,8 +69,8 @@ _TYPES: dict[str, str | None] = {
     "uuid": "STRING",
     "varbinary": "BINARY",
 }
-"""Maps types that sqlglot accepts but Spark's grammar does not have to the type to write instead; None if there is no
-such type."""
+"""Some types are accepted by sqlglot but do not exist in Spark's grammar. Maps each of these types to the type to write
+instead, or to None if there is no such type."""
 
 _SIZED = ("char", "character", "varchar")
 _DECIMAL = ("decimal", "dec", "numeric")

@@ -21,8 +21,8 @@ PUBLIC = "public"
 """The default schema. A query may name a relation of this schema with or without the schema's name."""
 
 _UNCHECKED_FUNCTIONS = ("identifier", "table", "table_changes", "table_changes_by_path")
-"""Names that are accepted as functions in FROM, besides Spark's functions: keywords of the grammar, and functions of
-Delta."""
+"""Names that are not functions of Spark but can be called like functions in FROM. These names are keywords of the
+grammar, and functions of Delta."""
 
 _NARROW = ("SEMI", "ANTI")
 
@@ -41,7 +41,7 @@ class RelationChecker(ExpressionChecker):
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
         self.named_queries: list[dict[str, Output]] = []
-        """The queries that enclosing WITH clauses have named, the innermost last."""
+        """The named queries of the enclosing WITH clauses. The queries of the innermost clause are the last item."""
 
     def frame(self, select: exp.Expr, outer: Scope | None) -> Frame:
         """Reads the FROM of a select."""

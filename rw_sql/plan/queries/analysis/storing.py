@@ -21,8 +21,8 @@ _UNNAMED = (
     exp.Add, exp.And, exp.Case, exp.DPipe, exp.Div, exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Mod, exp.Mul, exp.NEQ,
     exp.Neg, exp.Not, exp.Or, exp.Sub,
 )  # fmt: skip
-"""Expressions for which Spark uses the text of the expression as the name of the column. This text contains brackets
-and spaces."""
+"""Kinds of expressions. If a column is computed by such an expression and has no alias, Spark uses the text of the
+expression as the name of the column. This text contains brackets and spaces."""
 
 _MOST_WORDS = 3
 """The maximum number of an expression's words in a suggested column name."""

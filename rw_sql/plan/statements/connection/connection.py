@@ -318,7 +318,7 @@ def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: 
 def _check_altered(
     statement: AlterConnectionOptions, snapshot: Snapshot, merged: CreateConnection
 ) -> tuple[str, PlannedOptions]:
-    """Does the same as check_connection, except for errors in parts that the statement does not change: such an error
+    """Does the same as check_connection, with one exception: an error in a part that the statement does not change
     points at the whole statement."""
     options = [option for change in statement.changes for option in change.options]
     written = [span for option in options for span in option.places]

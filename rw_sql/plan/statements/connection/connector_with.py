@@ -57,7 +57,7 @@ def lower_alter_connector(statement: AlterConnector, snapshot: Snapshot, inspect
     """Lowers ALTER … CONNECTOR WITH (…), which changes only alterable properties.
 
     The changed definition is validated. A confirmation is needed only if a sink may write to a different target after
-    the change, because the sink's URL names another server or database.
+    the change. This is the case if the sink's URL names another server or database.
     """
     if statement.kind == "CONNECTION":
         return _alter_connection(statement, snapshot, inspector)
@@ -212,7 +212,7 @@ def _one_line(statement: Statement) -> str:
 
 
 def _check_merged(statement: AlterConnector, snapshot: Snapshot, merged: Definition) -> None:
-    """Does the same as check_connected, except for errors in parts that the statement does not change: such an error
+    """Does the same as check_connected, with one exception: an error in a part that the statement does not change
     points at the whole statement."""
     written = [span for option in statement.options for span in option.places]
     try:

@@ -78,7 +78,8 @@ SHOWN_INSIDE = (
     ast.ShowCreate,
     ast.Describe,
 )
-"""The statements that are run immediately inside a block, on the catalog that results from the block so far."""
+"""The statements that a block runs immediately instead of collecting them. Such a statement shows the catalog that
+results from the statements collected so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,14 +201,14 @@ def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
 
 
 def _unallowed(collected: Collected, moves: Sequence[SourceImpact]) -> dict[str, set[str]]:
-    """Maps the name of each source to its missing ALLOW words. The predicted effect of the whole block on the source
-    requires these words, but the statements that affect the source do not have these words. A source is absent from the
-    result if no word is missing.
+    """Maps the name of each source to its missing ALLOW words. A word is missing if the predicted effect of the whole
+    block on the source requires the word, but the statements that affect the source do not have it. A source is absent
+    from the result if no word is missing.
 
     A statement that itself predicts the effect must have the word in its own ALLOW. If the effect is predicted only for
-    the whole block, it is sufficient if one of these statements has the word. The reason is that ALTER CONNECTION
-    accepts no ALLOW, and that the plan of a RESET after an ALTER CONNECTION does not show the records that the source
-    leaves behind in the old upstream.
+    the whole block, it is sufficient if one of these statements has the word. There are two reasons for this rule.
+    ALTER CONNECTION accepts no ALLOW. The plan of a RESET after an ALTER CONNECTION does not show the records that the
+    source leaves behind in the old upstream.
     """
     missing: dict[str, set[str]] = {}
     for move in moves:

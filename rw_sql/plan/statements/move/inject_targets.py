@@ -359,7 +359,7 @@ def _grown(inspector: Inspector, context: InjectContext, offsets: Mapping[str, i
 
 
 def _ends(context: InjectContext) -> dict[str, int]:
-    """The ends of the splits whose ends are known."""
+    """Returns the ends of the splits, as far as these ends are known."""
     return {split.split: split.end for split in context.upstream.splits.values() if not split.is_empty}
 
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 _NAMING = ("RENAME ", "SET SCHEMA ", "SWAP ")
-"""The first words of the kinds of operations that only change an object's name."""
+"""If the kind of an operation begins with one of these words, the operation only changes an object's name."""
 
 
 def rewind_statement(source: SourceRecord, operation: int) -> str:
@@ -69,9 +69,9 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: 
     Afterwards, the source continues to read.
 
     The statement is refused if there is no rewind point, or if the data of the rewind point no longer exist. The
-    statement is also refused if the upstream has lost records with which the source would continue, or other records
-    whose rows would be removed. Without ALLOW DUPLICATES, the statement is also refused if a sink has sent rows since
-    the operation.
+    statement is also refused if the upstream has lost records: either records with which the source would continue, or
+    records whose rows would be removed. Without ALLOW DUPLICATES, the statement is also refused if a sink has sent rows
+    since the operation.
     """
     source = find_source(snapshot, statement.name)
     require_movable(snapshot, source, statement.name.span)
@@ -162,7 +162,7 @@ def _before(
 ) -> BeforeImage:
     """The state to restore: the source's record, splits and positions as they were just before the operation.
 
-    Every split that had a position at that time gets back the position that the split had reached, even if no later
+    If a split had a position at that time, the split gets back the position that it had reached, even if no later
     operation has set the split's position.
     """
     fragment = ingest_fragment(source.id)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from rw_sql.plan.ports.inspector import Inspector
 
 MAY_BE_EXPIRED = "MAY BE EXPIRED"
-"""The status of a split that was read from its beginning, and of which the first records may have been removed."""
+"""The status of a split that was read from its beginning, if the upstream may have removed the split's first records
+since then."""
 
 _Reading = tuple[str, str | None, str | None]
 """A split with the cluster and the incarnation from which it was read."""

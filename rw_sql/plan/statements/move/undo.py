@@ -70,8 +70,8 @@ if TYPE_CHECKING:
 _GROUPED = SourceRecord | MaterializedViewRecord | SinkRecord
 
 Key = tuple[object, ...]
-"""One thing that an operation changes: an object, the pause of a source, the assignment or the position of a split. Two
-operations with a common key depend on each other."""
+"""Identifies one thing that an operation changes. This thing is an object, the pause of a source, the assignment of a
+split, or the position of a split. Two operations with a common key depend on each other."""
 
 
 def undone_by(record: OperationRecord) -> int | None:
@@ -162,8 +162,8 @@ def touched_keys(record: OperationRecord) -> frozenset[Key]:
 
 
 def _is_same_for_undo(old: ObjectRecord | None, new: ObjectRecord | None) -> bool:
-    """True if two records of a source differ only in ``keeps_reader``, which UNDO does not restore, or in the number of
-    the tables' snapshot, which :func:`reading_again` determines at each UNDO."""
+    """True if two records of a source differ in nothing but ``keeps_reader`` and the number of the tables' snapshot.
+    UNDO does not restore ``keeps_reader``, and :func:`reading_again` determines the number at each UNDO."""
     if not isinstance(old, SourceRecord) or not isinstance(new, SourceRecord):
         return False
     return replace(old, keeps_reader=new.keeps_reader, snapshot=new.snapshot) == new
@@ -437,7 +437,7 @@ def _set_positions(record: OperationRecord) -> frozenset[str]:
 def _redirect_before(
     snapshot: Snapshot, inspector: Inspector, record: OperationRecord, move: SourceImpact
 ) -> OperationRecord | None:
-    """The operation before ``record`` that moved a source to the cluster that the source reads now; None if the
+    """Returns the operation before ``record`` that moved a source to its present cluster. Returns None if the
     unreadable positions are not positions of another cluster."""
     statuses = {found.status for found in move.unreadable}
     # A partition may also be missing, because one cluster may have fewer partitions than the other.

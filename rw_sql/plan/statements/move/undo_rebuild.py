@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import UndoOperation
 
 KINDS = (ALTER_QUERY, REBUILD, SWAP)
-"""The operations that this module undoes: the statements that start a rebuild of a view (with a new query or with the
-same query), and the owner's swap that completes a rebuild."""
+"""The kinds of operations that this module undoes. They are the statements that start a rebuild of a view (with a new
+query or with the same query), and the swap with which the owner completes a rebuild."""
 
 Made = TypeVar("Made", MaterializedViewRecord, RebuildRecord)
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import UndoOperation
 
 _KINDS = ("table", "materialized_view", "source", "sink", "connection", "secret")
-"""The kinds of objects that have a name. Tables precede sources in this list, because an operation that renames a table
-also renames the table's source, but counts as a rename of the table."""
+"""The kinds of objects that have a name. Tables precede sources in this list. An operation that renames a table also
+renames the table's source, but must count as a rename of the table."""
 
 _RECORDS = SourceRecord | MaterializedViewRecord | SinkRecord | ConnectionRecord | SecretRecord
 

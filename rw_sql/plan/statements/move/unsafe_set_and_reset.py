@@ -119,8 +119,8 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
 def _check_merged(
     statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot, merged: CreateSource
 ) -> None:
-    """Does the same as check_source, except for errors in parts that the statement does not change: such an error
-    points at the whole statement."""
+    """Does the same as check_source, with one exception: an error in a part that the statement does not change points
+    at the whole statement."""
     try:
         check_source(snapshot, merged)
     except SqlError as error:

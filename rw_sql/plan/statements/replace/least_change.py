@@ -82,8 +82,8 @@ class LeastChange:
 
 @dataclass(slots=True)
 class _OptionChanges:
-    """The changes to a WITH list. The fields are options to set, keys to unset, and the new connection, if the
-    definition names another connection than the object has.
+    """The changes to a WITH list. The main fields are the options to set, the keys to unset, and the new connection.
+    There is a new connection if the definition names another connection than the object has.
 
     ``unlike`` are options for which the new connection provides other values than the object has. The object must be
     given these values before it gets the new connection. ``lacking`` are the options of the connection that neither

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 Definition = CreateSource | CreateTable | CreateSink | CreateMaterializedView
 
 TakingT = TypeVar("TakingT", CreateSource, CreateTable)
-"""A definition whose columns may come from a schema."""
+"""The type of a definition whose columns may be derived from a schema."""
 
 Dialects = tuple[str, str]
 """The dialects of the queries and expressions of two definitions that are compared. The first item is the dialect of

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rw_sql.plan.ports.inspector import Inspector
 
 _NAMING = ("RENAME ", "SET SCHEMA ", "SWAP ", "UNDO ")
-"""The first words of the kinds of operations that may change an object's name."""
+"""If the kind of an operation begins with one of these words, the operation may change an object's name."""
 
 
 def operations_on(

@@ -173,8 +173,8 @@ def column_filled(statement: CreateTable) -> str:
 def require_upstream_column(
     statement: CreateTable, field: str, snapshot: Snapshot, inspector: Inspector, source: SourceRecord
 ) -> None:
-    """Raises SqlError unless the upstream table has the primary key that the table declares, and a column ``field``
-    whose type fits the declared type."""
+    """Raises SqlError unless two conditions are met: the upstream table has the primary key that the table declares,
+    and it has a column ``field`` whose type fits the declared type."""
     options = source_options(snapshot, source)
     table = _table_name(statement, change_connector(source.connector).table_prefix)
     upstream = inspector.upstreams.describe_table(source.connector, options, table, is_needed=False)

@@ -306,8 +306,8 @@ def _no_such_column(
 
 
 def _check_unused(statement: AlterTableDropColumn, table: TableRecord, written: CreateTable, left: CreateTable) -> None:
-    """Raises SqlError if a column cannot be dropped because it identifies rows or versions, is the only column that is
-    read from records, or is NOT NULL in the files."""
+    """Raises SqlError if a column cannot be dropped. A column cannot be dropped if it identifies rows or versions, if
+    it is the only column that is read from records, or if it is NOT NULL in the files."""
     name, of_table = statement.column, f'table "{table.name}"'
     refused = (
         (name in primary_key(written), f'column "{name}" identifies the rows of {of_table}'),
@@ -424,8 +424,8 @@ def users_of_column(snapshot: Snapshot, table: TableRecord, column: str) -> tupl
 
 
 def users_of_new_name(snapshot: Snapshot, table: TableRecord, old: str, new: str) -> tuple[ObjectRecord, ...]:
-    """The views and sinks that see the column ``old`` of a table, and that may already use the name ``new`` for
-    something else."""
+    """Returns the views and sinks that see the column ``old`` of a table, and in which the name ``new`` may already
+    have another meaning."""
     return tuple(
         record
         for record in snapshot.readers_of(table.id)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import AlterSwap, Name, Statement
 
 SWAP_NAMES = "SWAP {}"
-"""The template for the kind of the operation, which contains the kind of the two objects: SWAP TABLE."""
+"""The template for the kind of an exchange operation. The placeholder stands for the kind of the two objects, as in
+SWAP TABLE."""
 
 
 def lower_alter_swap(statement: AlterSwap, snapshot: Snapshot) -> Plan:

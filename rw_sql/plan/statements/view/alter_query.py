@@ -62,8 +62,8 @@ _PASSING = (
     "SILENT",
     "SUSPENDED",
 )
-"""The first words of the reasons of stalls that a rebuild that begins again does not remove. The job continues where it
-stopped once the cause is gone, so its progress is kept."""
+"""The first words of the stall reasons that starting a rebuild again would not remove. Once the cause of such a stall
+is gone, the job of the rebuild continues where it stopped, so the job's progress is kept."""
 
 
 def lower_alter_materialized_view_query(

@@ -47,8 +47,8 @@ _OWN = (MODE, TIME, RATE_LIMIT, VIEW_PARALLELISM, GROUP_OPTION)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewOptions:
-    """A view's WITH list: where the view's history starts, how many records per second the backfill may read, the
-    number of partitions of the view's state, and the view's resource group.
+    """The options in a view's WITH list. They are the start of the view's history, the number of records per second
+    that the backfill may read, the number of partitions of the view's state, and the view's resource group.
 
     Without ``startup``, the history begins where the sources began; without ``parallelism``, the warehouse's setting
     applies.
@@ -295,14 +295,14 @@ def _without_lost(
     *,
     is_started: bool,
 ) -> tuple[list[SplitHistory], int]:
-    """Returns the splits, and the number of records that no longer exist. Each returned split has its term, and its
-    ``gone`` contains the offsets whose records the view cannot read or must not read.
+    """Returns the splits, and the number of records that no longer exist. Each returned split has its term. The field
+    ``gone`` of a returned split contains the offsets whose records the view cannot read or must not read.
 
     ``missing`` are the offsets without rows in the log. If the upstream has lost the record of a deleted row, the
     upstream may have another record at the same offset. That record is not part of the history, because the source did
-    not read it. ``is_started`` is True if the view has a startup mode of its own. If this mode begins at or after the
-    first lost offset of a split, the log's rows from lost records are from before the view's start, so the view does
-    not get these rows.
+    not read it. ``is_started`` is True if the view has a startup mode of its own. Suppose that this mode begins at or
+    after the first lost offset of a split. Then the log's rows from lost records are older than the view's start, and
+    the view does not get these rows.
     """
     if upstream is None:
         return [replace(split, term=positions.states[split.split].term) for split in splits], 0
@@ -416,10 +416,10 @@ def _latest(
 ) -> dict[str, int]:
     """Returns, for each split, the offset at which reading begins with the startup mode ``latest``.
 
-    For a split that existed at CREATE SOURCE, the result is the end offset at that time or, if the upstream has since
-    lost records before that end, the first lost offset. For a partition that was added to a topic later, the result is
-    the offset of the first record. For a topic to which the source was moved, the result is the offset at which the
-    source began to read.
+    For a split that existed at CREATE SOURCE, the result is the end offset at that time. If the upstream has lost
+    records before that end since then, the result is the first lost offset. For a partition that was added to a topic
+    later, the result is the offset of the first record. For a topic to which the source was moved, the result is the
+    offset at which the source began to read.
     """
     born = History.from_text(source.birth).splits if source.birth else ()
     ends = {split.split: split for split in born}

@@ -1,5 +1,5 @@
-"""Finds the rows of a source's log whose records the upstream has lost and replaced with other records at the same
-offsets."""
+"""Finds rows of a source's log whose records no longer exist upstream: the upstream has lost these records, and has
+other records at the same offsets."""
 
 from __future__ import annotations
 

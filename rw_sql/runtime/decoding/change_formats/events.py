@@ -2,7 +2,7 @@
 through Python.
 
 The changes of a record form an array of ``struct<op, error, fields, keys>``. ``fields`` maps the column names of an
-upstream row to their values as text, with numbers marked or in their original spelling
+upstream row to the values as text. Numbers in this text are marked, or have their original spelling
 (:mod:`rw_sql.runtime.decoding.json_text`). If ``keys`` is not NULL, the key's columns come from ``keys`` instead of
 ``fields``. ``error`` is set if the record or a part of it is invalid.
 """
@@ -236,8 +236,8 @@ def canal_changes(records: StepsT, key: EventKey) -> StepsT:
     """Extracts the changes of FORMAT CANAL. ``data`` has the rows of one statement, and ``old`` has the values that an
     update replaced in each row.
 
-    A statement may change a row several times, and a row may take over the key of another row. For each key, the last
-    change applies.
+    A statement may change a row several times, and may give a row the key of another row. For each key, only the last
+    change in the record applies.
     """
     read = _read(records, f"isDdl BOOLEAN, type STRING, data ARRAY<{_FIELDS}>, old ARRAY<{_FIELDS}>")
     event = f.col(_EVENT)

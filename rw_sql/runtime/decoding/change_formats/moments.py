@@ -32,9 +32,9 @@ _JAVA_NAME = (
     rf"|\[(?!({_UTC_NAME}|(UTC|GMT|UT)?[+-][0-9]*)\])[A-Za-z0-9_+/-]+\])"
 )
 _MORE = rf"(?<=[0-9]){_GO_NAME}|{_JAVA_NAME}"
-"""Matches text that is ignored. After an offset, this text is the zone's name as Go writes it (the offset itself if the
-zone has no name). After any zone, this text is the zone's name in brackets as Java writes it. If the name is an offset
-or means UTC, the name must agree with the zone."""
+"""Matches the text that may follow a time zone and that is ignored. Go writes the zone's name after a UTC offset, and
+repeats the offset if the zone has no name. Java writes the zone's name in brackets after any zone. If the name is
+itself an offset or means UTC, the name must agree with the zone."""
 
 _FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
@@ -45,7 +45,7 @@ _NANOS = ("io.debezium.time.NanoTimestamp",)
 
 
 def count(text: Column) -> Column:
-    """The whole number that ``text`` denotes; NULL if ``text`` is not a whole number.
+    """Returns the whole number that is written in ``text``; NULL if ``text`` is not a whole number.
 
     A pattern is checked before the cast, because casting a string that is not a number throws an exception internally.
     In a measurement, these exceptions took four fifths of the decoding time. Callers should store the result in a
@@ -98,7 +98,7 @@ def timestamptz(text: Column, number: Column, mode: str, type_name: Column | Non
 
 
 def _in_utc(text: Column) -> Column:
-    """The point in time that a string without a zone denotes in UTC."""
+    """Returns the point in time of a string without a zone, interpreted in UTC."""
     rest = f.when(f.length(text) == 10, f.lit(" 00:00:00Z")).when(f.length(text) == 16, f.lit(":00Z"))
     return f.concat(text, rest.otherwise(f.lit("Z"))).try_cast("timestamp")
 

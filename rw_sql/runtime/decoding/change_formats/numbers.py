@@ -25,8 +25,8 @@ _WHOLE = r"^\s*+[+-]?[0-9]++\s*+\z"
 _NUMBER = r"^\s*+[+-]?(?:[0-9]++[.]?[0-9]*+|[.][0-9]++)(?:[eE][+-]?[0-9]++)?\s*+\z"
 _INFINITY = r"^\s*[+-]?(Infinity|inf|INF|Inf)\s*\z"
 _OTHER_NUMBER = r"\"[-+0-9.eE]*+(?:[\p{Nd}\u2019&&[^0-9]]|\\u(?:0[6-9a-fA-F]|1|2019|[aA]|[fF]{2}))"
-"""The beginning of a JSON string that ``from_json`` may read as a decimal, although it is not a decimal: the string has
-digits of another script, or apostrophes between thousands, as in Switzerland."""
+"""Matches the beginning of a JSON string that is not a decimal but that ``from_json`` may read as a decimal. Such a
+string has digits of another script, or apostrophes between thousands, as in Switzerland."""
 
 _MOST_BYTES = 16
 
@@ -69,8 +69,8 @@ def _has_scale(text: Column, scale: int) -> Column:
 
 
 def _scale_of(text: Column) -> Column:
-    """Returns the number of digits after the point that a number with an exponent has when it is written without the
-    exponent. Trailing zeros do not count. The result is negative for 1e3."""
+    """Takes a number that is written with an exponent. Returns the number of digits that it has after the point if it
+    is written without the exponent. Trailing zeros do not count. The result is negative for 1e3."""
     mantissa = f.regexp_replace(text, f.lit(r"[eE][\s\S]*+"), f.lit(""))
     point = f.instr(mantissa, ".")
     fraction = f.when(point > 0, f.length(mantissa) - point).otherwise(f.lit(0))
@@ -96,7 +96,7 @@ def has_long_number(text: Column, digits: int) -> Column:
     """True if a JSON text may contain a number with more digits after the point than ``digits``, or a number with an
     exponent so large that Java would compute for minutes.
 
-    A pattern searches the text for numbers, so digits inside a string may count too.
+    The text is searched with a regular expression, so digits inside a JSON string may count as a number too.
     """
     point = rf"(?<=[.])[0-9]{{{max(0, digits - 8)}}}(?:[0-9]{{9}}|[0-9]*+[eE]-)"
     exponent = r"(?<=[0-9.][eE])(?:-[0-9]{2}|[+]?[0-9]{4})[0-9]*+(?=[ \t\r\n\"\],}])"

@@ -34,12 +34,13 @@ _OF_STRINGS = r'^\[(?:null, ?)*+"'
 array."""
 
 FLOATING = ("REAL", "DOUBLE")
-"""The types that store the nearest number that they can represent."""
+"""The floating-point types. If a column of such a type cannot represent a number exactly, the column stores the nearest
+number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueRules:
-    """The rules for values that differ between encodings.
+    """The rules for values, as far as these rules differ between encodings.
 
     ``timestamptz`` and ``timestamp`` are modes defined in :mod:`rw_sql.connectors.formats`. ``needs_zone`` is true if a
     TIMESTAMPTZ needs an explicit zone. ``bytes_as`` is the text form of bytes: ``base64``, one character per byte

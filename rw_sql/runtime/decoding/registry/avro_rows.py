@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 OK = "_rw_ok"
-"""A field with a default that is added to the reader's schema.
+"""The name of a field with a default that is added to the reader's schema.
 
-Spark returns a record without any values if it cannot read a record. The field that is added here is then NULL.
+If Spark cannot read a record, Spark returns a record in which all fields are NULL, including this field.
 """
 
 _MOST_BYTES = 2**31 - 1
@@ -41,8 +41,8 @@ _EXACT_JSON = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""The options of ``to_json`` with which the text contains the whole value. By default, Spark omits microseconds, and
-fields that are NULL."""
+"""With these options, the text that ``to_json`` returns contains the whole value. By default, Spark omits microseconds,
+and fields that are NULL."""
 
 _LIMITS = {"bytes.maxLength": 2**27, "string.maxLength": 2**27, "collectionItems.maxLength": 10_000_000}
 """The maximum lengths that Avro accepts within a record, in bytes and in items. The keys are the last parts of the

@@ -230,7 +230,7 @@ def _of_text(data_type: DataType) -> Callable[[Column], Column] | None:
 
 
 def _micros(value: Column, units: int) -> Column:
-    """Converts a number of fractions of a second to microseconds. A second has ``units`` of these fractions. Returns
+    """Converts a time that is given as a number of units to microseconds. A second consists of ``units`` units. Returns
     NULL if the number of microseconds is too large or not a whole number."""
     if units <= 1_000_000:
         return f.try_multiply(value, f.lit(1_000_000 // units))

@@ -55,8 +55,8 @@ def plain_row(row: Column, columns: Sequence[ColumnDefinition], conversion: RowC
 def upsert_rows(
     records: StepsT, statement: CreateSource, key: AvroReader | None, *, is_empty_value: bool = False
 ) -> StepsT:
-    """Extracts the changes of FORMAT UPSERT: adds ``_rw_op`` and ``_rw_fault``. If ``is_empty_value`` is set, a value
-    without bytes is a row, not a tombstone.
+    """Extracts the changes of FORMAT UPSERT: adds ``_rw_op`` and ``_rw_fault``. If ``is_empty_value`` is set, a record
+    whose value is empty contains a row and is not a tombstone.
 
     Before the call, ``_rw_row`` contains the decoded value. After the call, ``_rw_row`` contains the row of the change.
 

@@ -35,7 +35,7 @@ WriterIdentity = tuple[bytes, str, str, str | None]
 
 _GRACE_SECONDS = 1.0
 """If the registry lacks an id, a batch waits and repeats the lookup until this number of seconds after the first
-lookup. A server of a registry may not return a new schema immediately after the schema was registered."""
+lookup. The wait is needed because a registry's server may not find a schema immediately after its registration."""
 
 _LOOK_SECONDS = 0.1
 
@@ -64,7 +64,7 @@ def id_of(head: bytes) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """One writer schema of the registry. The fields are the text of the schema, and the reader's schema with the
+    """One writer schema of the registry. The main fields are the text of the schema, and the reader's schema with the
     writer's time units and decimal scales.
 
     ``refusal`` is the reason why records with this schema cannot be read. ``types`` are the message types of a Protobuf
@@ -288,9 +288,9 @@ class Alignment:
         """Returns the part of the writer's schema that Avro reads as the reader's schema. If only the writer has a
         union, the result is the branch that fits. Otherwise, the result is the whole schema.
 
-        As in Avro's library, a record in a union may match even if its name differs from the writer's name. The name
-        may be an alias or a name in another namespace. As a last resort, a record matches under any name that no other
-        record of the reader has.
+        As in Avro's library, a record in a union may match even if the record's name differs from the name in the
+        writer's schema. The record may have that name as an alias, or in another namespace. As a last resort, a record
+        with any name matches, provided that no other record of the reader has that name.
         """
         reader, writer = self._of_reader(reader), self._of_writer(writer)
         if isinstance(reader, list) or not isinstance(writer, list):

@@ -1,5 +1,5 @@
-"""Contains the actions of grammar rules. There is one function per rule or alias. The function computes the rule's
-value from the values of the rule's parts.
+"""Contains the actions of grammar rules. There is one function for each rule or alias of a rule. The function computes
+the value of the rule from the values of the rule's parts.
 
 A rule without a function returns its only value, or None if the rule has no value.
 

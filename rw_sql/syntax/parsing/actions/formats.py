@@ -81,10 +81,10 @@ _FORMATS = (
 )
 _IN_A_TABLE = ", and CREATE TABLE with a PRIMARY KEY instead of CREATE SOURCE"
 _OF_CHANGES = frozenset({"ogg-json", "ogg-avro"})
-"""Formats of changes that no FORMAT reads."""
+"""Formats of change events that rw_sql cannot read with any FORMAT."""
 
 OF_TABLES = "; this format needs CREATE TABLE with a PRIMARY KEY"
-"""The end of a hint that proposes a format of changes to a CREATE SOURCE statement."""
+"""The end of a hint for a CREATE SOURCE statement, if the hint proposes a change format."""
 _PLAIN_WORD = re.compile(r"[\w.-]{1,40}")
 _READ_CHANGES = "read them with CREATE TABLE a_table (id INT PRIMARY KEY, …) WITH (…) FORMAT DEBEZIUM ENCODE JSON"
 _FORMAT_KEYS = frozenset({"encode", "format", "value.format", "value_format"})
@@ -109,7 +109,8 @@ CLAUSES = {
     "protobuf": ("PLAIN", _PROTOBUF),
     "raw": ("PLAIN", "BYTES"),
 }
-"""The names of formats in Flink SQL and ksqlDB, and the words after FORMAT and ENCODE for the same records."""
+"""Maps the names of formats in Flink SQL and ksqlDB to the words after FORMAT and ENCODE with which rw_sql reads the
+same records."""
 
 
 def _refuse_format_property(options: Iterable[Option], *, is_source: bool) -> None:

@@ -53,7 +53,7 @@ def more(items: list[T], item: T) -> list[T]:
 
 
 def joined(start: Span, end: Span) -> Span:
-    """The range from the start of the first span to the end of the second."""
+    """Returns the range from the start of the first span to the end of the second span."""
     return Span(start.start, end.end, start.line, start.column)
 
 
