@@ -27,11 +27,12 @@ def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
     """The source and its tables, made where they are missing, and their rows once they are those of the database."""
     listed = ", ".join(f"{key} = '{value}'" for key, value in task["options"].items())
     spark.sql(f"CREATE SECRET IF NOT EXISTS pw WITH (backend = 'file', path = '{task['password']}')")
-    spark.sql(f"CREATE SOURCE IF NOT EXISTS pg WITH (connector = 'postgres-cdc', {listed}, password = SECRET pw)")
+    connector = task.get("connector", "postgres-cdc")
+    spark.sql(f"CREATE SOURCE IF NOT EXISTS db WITH (connector = '{connector}', {listed}, password = SECRET pw)")
     for name in TABLES:
         spark.sql(
             f"CREATE TABLE IF NOT EXISTS {name} (*) WITH (snapshot.batch_size = '10') "
-            f"FROM pg TABLE '{task['schema']}.{name}'"
+            f"FROM db TABLE '{task['schema']}.{name}'"
         )
     if task["point"]:
         time.sleep(LAST_RESORT_SECONDS)  # until it dies
@@ -45,7 +46,7 @@ def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
         }
 
     wait_until(lambda: rows() == wanted, "the tables to equal the database's", look_seconds=0.2)
-    changes = spark.sql("SELECT table_name, op, key, row FROM pg").collect()
+    changes = spark.sql("SELECT table_name, op, key, row FROM db").collect()
     Path(task["dump"]).write_text(json.dumps([list(row) for row in changes]))
 
 
