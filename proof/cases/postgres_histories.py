@@ -125,7 +125,7 @@ class History:
         (seen,) = _KIND.look(options).splits.values()
         only_first = self.chance.random() < 0.5
         start, end = replica.state.offset, seen.end
-        predicted = _KIND.count_changes(options, start, end, only_first=only_first, timeout=TIMEOUT)
+        predicted = _KIND.count_changes(options, start, end, replica.names, only_first=only_first, timeout=TIMEOUT)
         assert predicted is not None, "a slot that nobody reads can be counted"
         if only_first:
             if predicted.first_end is None:

@@ -470,7 +470,7 @@ class ChangeConnector(Protocol):
         upstream tables ``tables``. With ``only_first``, counts only the first of these transactions. An upstream that
         itself selects the tables that it sends (PostgreSQL's publication) counts the changes to these tables.
 
-        None if the upstream cannot count the transactions, for example while the source is being read.
+        None if the upstream cannot count them, for example while the source is being read, or if some are removed.
         """
         ...
 

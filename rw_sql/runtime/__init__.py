@@ -1,5 +1,4 @@
-"""Carries out plans. The package runs a warehouse's jobs, reads facts for planning, and waits until statements have
-taken effect.
+"""Carries out plans: runs a warehouse's jobs, reads facts for planning, and waits until statements have taken effect.
 
 The packages of ``runtime``, from the highest layer to the lowest:
 

@@ -259,6 +259,27 @@ def test_a_renamed_column_is_followed(database: Database) -> None:
     database.wait_equal("t", "id, more, said")
 
 
+def test_a_new_column_is_shown_until_a_table_reads_it(database: Database, spark: SparkSession, warehouse: str) -> None:
+    session = database.session
+    database.run("CREATE TABLE {s}.t (id INT PRIMARY KEY, word TEXT)", "INSERT INTO {s}.t VALUES (1, 'a')")
+    database.create_source()
+    session.run(f"CREATE TABLE t (*) FROM pg TABLE '{database.schema}.t'")
+    database.wait_equal("t")
+    assert not session.job("pg").reason
+    database.run("ALTER TABLE {s}.t ADD COLUMN more INT DEFAULT 7", "INSERT INTO {s}.t VALUES (2, 'b', 8)")
+    database.wait_equal("t", "id, word")
+    named = "ALTER TABLE t ADD COLUMN more integer"
+    wait_until(lambda: (session.job("pg").reason or "").endswith(named), "the notice")
+    assert session.job("pg").state == "RUNNING"
+    assert session.sql("SHOW SOURCES")[0].reason == session.job("pg").reason
+    session.detach()
+    database.session = session = AttachedSession(spark, warehouse)
+    wait_until(lambda: (session.job("pg").reason or "").endswith(named), "the notice after a restart")
+    session.run(named)
+    database.wait_equal("t", "id, word, more")
+    wait_until(lambda: session.job("pg").state == "RUNNING" and not session.job("pg").reason, "no notice")
+
+
 def test_moves_between_servers_are_reported_and_never_continued_by_number(session: AttachedSession) -> None:
     settings = {"wal_level": "logical", "max_wal_senders": "10", "max_replication_slots": "10"}
     session.run(f"CREATE SECRET pw WITH (backend = 'meta') AS '{PASSWORD}'")

@@ -7,6 +7,7 @@ module are for a paused source.
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ FROM ended WHERE body IS NOT NULL ORDER BY at
 # 68, 73, 84 and 85 are the types of messages with changes.
 
 _MILLI = 1000
+_FREE_SECONDS, _LOOK_SECONDS = 1.0, 0.02
 
 
 def first_at(options: Mapping[str, str], milliseconds: int, position: int, timeout: float) -> int:
@@ -77,14 +79,17 @@ def count_changes(
     """See :meth:`rw_sql.connectors.changes.ChangeConnector.count_changes`."""
     ends = _ENDS.format(upto=f"'{lsn_text(end)}'::pg_lsn", most="NULL")
     query = (
-        "SELECT count(*), coalesce(sum(changes), 0)::bigint, min(position) FROM (SELECT * "
+        "SELECT count(*), coalesce(sum(changes), 0)::bigint, min(position), (SELECT confirmed_flush_lsn <= "
+        f"'{lsn_text(start)}'::pg_lsn FROM pg_catalog.pg_replication_slots WHERE slot_name = %(slot)s) FROM (SELECT * "
         f"FROM ({ends}) found WHERE changes > 0 AND position > {start} AND position <= {end} "
         f"ORDER BY position {'LIMIT 1' if only_first else ''}) counted"
     )
     try:
-        ((transactions, changes, first),) = _rows(options, query, timeout)
+        ((transactions, changes, first, has_all),) = _rows(options, query, timeout)
     except CaptureError:
         return None
+    if not has_all:
+        return None  # The slot no longer has the changes between the position and its own beginning.
     return ChangeCount(transactions=transactions, changes=changes, first_end=first)
 
 
@@ -117,11 +122,22 @@ def next_commit(options: Mapping[str, str], position: int, timeout: float) -> in
 
 def _rows(options: Mapping[str, str], query: str, timeout: float) -> list[tuple[Any, ...]]:
     """Returns the rows of a query about the slot. Raises CaptureError. This error is also raised if the response takes
-    longer than ``timeout``."""
+    longer than ``timeout``.
+
+    The server notices the end of a reader with a delay. The query therefore waits for at most _FREE_SECONDS while the
+    slot is in use.
+    """
     given = {"slot": options["slot.name"], "publication": quoted(options["publication.name"])}
+    deadline = time.monotonic() + _FREE_SECONDS
     try:
         with connect(options, timeout) as connection:
             connection.execute(f"SET statement_timeout = {max(1, int(timeout * _MILLI))}".encode())
-            return connection.execute(query.encode(), given).fetchall()
+            while True:
+                try:
+                    return connection.execute(query.encode(), given).fetchall()
+                except psycopg.errors.ObjectInUse:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(_LOOK_SECONDS)
     except psycopg.Error as error:
         raise unreachable(error, options) from error

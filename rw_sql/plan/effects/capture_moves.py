@@ -1,12 +1,16 @@
 """Computes the notices about moves of a change data capture source. The notices state whether the source can continue
-at its position, and which tables of the source are read again."""
+at its position, how many transactions are skipped or repeated, and which tables of the source are read again."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.changes import ChangeConnector
-from rw_sql.model.options import visible
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import OFFSET_OUT_OF_RANGE, SqlError
+from rw_sql.model.job_specs import cdc_tables
+from rw_sql.model.offset_ranges import reads_of, within, without
+from rw_sql.model.options import source_options, visible
 from rw_sql.model.split_status import AHEAD, EXPIRED, split_status
 from rw_sql.syntax.lexing.identifiers import sql_name
 
@@ -14,10 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from rw_sql.connectors.base import Connector, SplitState, Upstream
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
+    from rw_sql.model.offset_ranges import Spans
     from rw_sql.model.options import PlannedOptions
-    from rw_sql.model.source_readers import CdcTableSpec
+    from rw_sql.model.source_readers import CdcTableSpec, Reader
     from rw_sql.plan.ports.inspector import Inspector
+    from rw_sql.plan.ports.positions import Positions
+    from rw_sql.plan.result.plan import SplitPreview
 
 _PUBLICATION = "publication.name"
 
@@ -41,8 +50,7 @@ def notes_on_capture(
         f"RESET SOURCE SPLITS {sql_name(source.name)} ALLOW GAPS WITH (FORGET_OFFSETS = true) reads the tables again"
     )
     known = {split: state for split, state in states.items() if split in upstream.splits}
-    if known and inspector.upstreams.slot_details(source.connector, new) is None:
-        name = visible(new).get("slot.name", "")
+    if known and (name := missing_slot(inspector, kind, source.connector, new, upstream)) is not None:
         yield f'slot "{name}" does not exist there, and a new slot would skip changes, so the source stalls: {again}'
         return
     for split, state in known.items():
@@ -64,6 +72,40 @@ def notes_on_capture(
         )
 
 
+def missing_slot(
+    inspector: Inspector, kind: Connector, connector: str, options: PlannedOptions, upstream: Upstream
+) -> str | None:
+    """Returns the name of the slot that a change data capture source with these options reads, if the server does not
+    have this slot; otherwise None.
+
+    Without a slot, the server keeps no changes, so a source that has read changes cannot continue.
+    """
+    name = visible(options).get("slot.name")
+    if name is None or not isinstance(kind, ChangeConnector) or not upstream.is_reachable:
+        return None
+    return name if inspector.upstreams.slot_details(connector, options) is None else None
+
+
+def require_slot(
+    inspector: Inspector, source: SourceRecord, upstream: Upstream, positions: Positions, span: Span, *, at: Snapshot
+) -> None:
+    """Raises SqlError OFFSET_OUT_OF_RANGE if a change data capture source has read changes and its slot no longer
+    exists. ``at`` is the catalog."""
+    if positions.read_splits.isdisjoint(upstream.splits):
+        return
+    options = source_options(at, source)
+    name = missing_slot(inspector, connector(source.connector), source.connector, options, upstream)
+    if name is not None:
+        raise SqlError(
+            OFFSET_OUT_OF_RANGE,
+            f'replication slot "{name}" does not exist, so the server has no changes that source "{source.name}" could '
+            "read",
+            span=span,
+            hint=f"RESET SOURCE SPLITS {sql_name(source.name)} ALLOW GAPS WITH (FORGET_OFFSETS = true) creates a slot "
+            "and reads the tables again",
+        )
+
+
 def tables_read_again(tables: Iterable[CdcTableSpec]) -> Iterator[str]:
     """The effect of a new snapshot on each table of a source."""
     for table in tables:
@@ -73,3 +115,57 @@ def tables_read_again(tables: Iterable[CdcTableSpec]) -> Iterator[str]:
             else "reads changes from that position on"
         )
         yield f"{table.upstream} {does}"
+
+
+def changes_between(
+    snapshot: Snapshot,
+    inspector: Inspector,
+    reader: Reader,
+    rows: Iterable[SplitPreview],
+    options: PlannedOptions | None = None,
+) -> Iterator[str]:
+    """Yields notices about the transactions that a move skips or repeats, if they can be counted. The transactions are
+    those whose bytes the rows' verdicts count.
+
+    ``options`` are the options of the source after the move, if the move changes them. The slot that the source reads
+    before the move has the transactions that are skipped. The slot that the source reads after the move has those that
+    are repeated.
+    """
+    source = reader.source
+    before = source_options(snapshot, source)
+    tables = tuple(table.upstream for table in cdc_tables(snapshot, source))
+    for row in rows:
+        if not (row.gaps or row.duplicates) or row.old is None or row.new is None:
+            continue
+        skipped, repeated = _ranges(inspector.positions.of(source.id, reader.fragment), row, row.old, row.new)
+        for verb, slot, ranges in (("skips", before, skipped), ("repeats", options or before, repeated)):
+            counts = [
+                inspector.upstreams.count_changes(source.connector, slot, start, end, tables) for start, end in ranges
+            ]
+            known = [count for count in counts if count is not None]
+            if known and len(known) == len(counts):
+                least = "" if all(count.is_exact for count in known) else "at least "
+                transactions = _number(sum(count.transactions for count in known), "transaction")
+                changes = _number(sum(count.changes for count in known), "change")
+                yield f"{row.split}: {verb} {least}{transactions} with {changes}"
+        if row.duplicates:
+            yield "changes that are read again have no effect on tables, but views over the source contain them twice"
+
+
+def _ranges(positions: Positions, row: SplitPreview, old: int, new: int) -> tuple[Spans, Spans]:
+    """Returns the ranges of positions that a move to ``new`` skips, and the ranges that the move repeats."""
+    state = positions.states.get(row.split)
+    lives = positions.lives.get(row.split, ())
+    reads = reads_of(lives, state.cluster, state.incarnation) if state is not None else None
+    if reads is None:
+        between = ((min(old, new), max(old, new)),)
+        return (between, ()) if row.gaps else ((), between)
+    end = reads.spans[-1][1]
+    skipped = without(((reads.reached, new),), reads.spans) if row.gaps and new > reads.reached else ()
+    if not row.duplicates or end <= new:
+        return skipped, ()
+    return skipped, within(reads.spans, new, end) if positions.is_complete else ((new, end),)
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -9,35 +9,42 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.registry import captures_changes
 from rw_sql.metastore.records import IF_NOT_NULL, IGNORE, MaterializedViewRecord, SinkRecord
 from rw_sql.model.job_ids import view_job
-from rw_sql.model.job_specs import cdc_tables
-from rw_sql.model.options import source_options
+from rw_sql.plan.effects.capture_moves import changes_between
 from rw_sql.plan.effects.verdicts import OTHER_CLUSTER_SPLIT, RECREATED_SPLIT, UNTOLD_SPLIT
 from rw_sql.plan.result.allow import FORGOTTEN_SPLIT
 from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import ObjectRecord, SourceRecord, TableRecord
+    from rw_sql.metastore.records import ObjectRecord, TableRecord
+    from rw_sql.model.options import PlannedOptions
     from rw_sql.model.source_readers import Reader
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.result.plan import SplitPreview
 
 
 def effects_on_dependents(
-    snapshot: Snapshot, inspector: Inspector, reader: Reader, splits: Iterable[SplitPreview]
+    snapshot: Snapshot,
+    inspector: Inspector,
+    reader: Reader,
+    splits: Iterable[SplitPreview],
+    options: PlannedOptions | None = None,
 ) -> tuple[str, ...]:
     """Returns three kinds of notices. The notices are about dependents that process rows a second time, about views
     that drop late rows because of a watermark, and about backfills. A backfill gets a notice if it needs records of
-    splits that the source leaves."""
+    splits that the source leaves.
+
+    ``options`` are the options of the source after the move, if the move changes them.
+    """
     dependents = reader.dependents(snapshot)
     views = [view for view in dependents if isinstance(view, MaterializedViewRecord)]
     rows = list(splits)
     notices: list[str] = []
     table = snapshot.table_of(reader.source.id)
     if captures_changes(reader.source.connector):
-        notices += _changes_between(snapshot, inspector, reader.source, rows)
+        notices += changes_between(snapshot, inspector, reader, rows, options)
     elif table is not None and table.primary_key:
         # The table's dependents do not read the records. They read the row changes of the table.
         if any(row.duplicates for row in rows):
@@ -78,30 +85,6 @@ def unfinished_backfills(
         for view in views
         if view_job(view.id) in backfills
     )
-
-
-def _changes_between(
-    snapshot: Snapshot, inspector: Inspector, source: SourceRecord, rows: Iterable[SplitPreview]
-) -> Iterator[str]:
-    """Returns notices about a move of a change data capture source. The notices state the number of transactions that
-    the move skips or repeats, if these transactions can be counted."""
-    options = source_options(snapshot, source)
-    tables = tuple(table.upstream for table in cdc_tables(snapshot, source))
-    for row in rows:
-        if not (row.gaps or row.duplicates) or row.old is None or row.new is None:
-            continue
-        first, last = sorted((row.old, row.new))
-        found = inspector.upstreams.count_changes(source.connector, options, first, last, tables)
-        does = "skips" if row.gaps else "repeats"
-        if found is not None:
-            counted = f"{_number(found.transactions, 'transaction')} with {_number(found.changes, 'change')}"
-            yield f"{row.split}: {does} {'' if found.is_exact else 'at least '}{counted}"
-        if row.duplicates:
-            yield "changes that are read again have no effect on tables, but views over the source contain them twice"
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _taken_again(table: TableRecord) -> str:

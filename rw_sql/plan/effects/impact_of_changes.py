@@ -16,7 +16,7 @@ from rw_sql.model.options import connection_options, shown, source_options
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of, unread
 from rw_sql.model.split_status import OK, ORPHAN, continuing_status
-from rw_sql.plan.effects.capture_moves import tables_read_again
+from rw_sql.plan.effects.capture_moves import missing_slot, notes_on_capture, tables_read_again
 from rw_sql.plan.effects.connection_impact import may_be_elsewhere, selects_others, unselected_notice
 from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.left_splits import stall_notice, unlisted, with_stored_ends
@@ -30,13 +30,14 @@ from rw_sql.plan.effects.verdicts import (
 from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.plan import Preview, ResultRow
 from rw_sql.plan.result.prediction import SourcePrediction, predicted, prediction_to_json
-from rw_sql.syntax.lexing.identifiers import sql_name
+from rw_sql.syntax.lexing.identifiers import literal, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from rw_sql.connectors.base import Connector, SplitState, Upstream
     from rw_sql.metastore import Snapshot
+    from rw_sql.model.options import PlannedOptions
     from rw_sql.model.source_readers import Reader
     from rw_sql.plan.ports.inspector import Inspector
 
@@ -50,13 +51,15 @@ GONE = "GONE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """A split that becomes unreadable: its status, and the upstream's bounds."""
+    """A split that becomes unreadable: its status, and the upstream's bounds. ``slot`` is the name of the slot that the
+    source would read, if this slot does not exist."""
 
     split: str
     offset: int | None
     status: str
     bounds: tuple[int, int] | None
     connector: str
+    slot: str | None = None
 
     def describe(self) -> str:
         """Returns a description of the split as part of a sentence: ``orders:0 at 40 (EXPIRED, it holds [60, 90))``."""
@@ -91,10 +94,16 @@ class SourceImpact:
         return self.reader.source
 
 
-def remedy_without_records(source: SourceRecord) -> str:
-    """Returns the statements that a user can run if the upstream no longer has the records with which the source would
-    continue."""
+def remedy_without_records(source: SourceRecord, unreadable: Iterable[Unreadable]) -> str:
+    """Returns the statements that solve the problem if the upstream no longer has the records with which the source
+    would continue. ``unreadable`` are the splits with these records."""
     name = sql_name(source.name)
+    if (slot := next((found.slot for found in unreadable if found.slot is not None), None)) is not None:
+        return (
+            f"PAUSE SOURCE {name}; ALTER SOURCE {name} UNSAFE SET (slot.name = {literal(slot)}); RESET SOURCE SPLITS "
+            f"{name} ALLOW GAPS WITH (FORGET_OFFSETS = true); RESUME SOURCE {name}: creates the slot and reads the "
+            "tables again"
+        )
     if captures_changes(source.connector):
         return (
             f"the server has removed the acknowledged changes: RESET SOURCE SPLITS {name} ALLOW GAPS WITH "
@@ -221,7 +230,9 @@ def impact_of(
         # If the number is lower, the tables already have the rows of that snapshot.
         if moved.snapshot > source.snapshot:
             notices += tables_read_again(cdc_tables(then, moved))
-        notices += effects_on_dependents(snapshot, inspector, reader, rows)
+        elif options != old_options and not any(row.verdict.startswith("UNKNOWN") for row in rows):
+            notices += notes_on_capture(inspector, kind, source, (old_options, options), upstream, states)
+        notices += effects_on_dependents(snapshot, inspector, reader, rows, options)
     preview = Preview(
         title=reader.label,
         epoch=snapshot.epoch,
@@ -239,7 +250,14 @@ def impact_of(
         preview=preview,
         prediction=predicted(source, positions, preview),
         states=states,
-        unreadable=_broken(source.connector, will_read, states, upstream, set(reads), positions.states, left),
+        unreadable=(
+            *_broken(source.connector, will_read, states, upstream, set(reads), positions.states, left),
+            *(
+                _without_slot(inspector, source, options, states, upstream, positions.read_splits)
+                if is_taken_back or options != old_options
+                else ()
+            ),
+        ),
         doubt=doubt,
     )
 
@@ -293,6 +311,36 @@ def _broken(
             )
         )
     return tuple(broken)
+
+
+def _without_slot(
+    inspector: Inspector,
+    source: SourceRecord,
+    options: PlannedOptions,
+    states: Mapping[str, SplitState],
+    upstream: Upstream,
+    read: frozenset[str],
+) -> tuple[Unreadable, ...]:
+    """The splits that a change data capture source can no longer read because the slot of its new options does not
+    exist. ``read`` are the splits that were read before."""
+    if read.isdisjoint(upstream.splits):
+        return ()
+    kind = connector(source.connector)
+    name = missing_slot(inspector, kind, source.connector, options, upstream)
+    if name is None:
+        return ()
+    return tuple(
+        Unreadable(
+            split=split,
+            offset=state.offset,
+            status=f'slot "{name}" does not exist',
+            bounds=None,
+            connector=source.connector,
+            slot=name,
+        )
+        for split, state in states.items()
+        if split in upstream.splits and continuing_status(kind, state, upstream.splits[split]) == OK
+    )
 
 
 def in_one(title: str, parts: tuple[Preview, ...], notices: tuple[str, ...] = ()) -> Preview:

@@ -22,6 +22,7 @@ from rw_sql.runtime.decoding.decoder import BATCH, BUCKET, OFFSET, RUN, SINCE, S
 from rw_sql.runtime.ingest.change_feed import MOST_ROWS, ChangeFeed
 from rw_sql.runtime.ingest.noted_progress import stored_progress, written_progress
 from rw_sql.runtime.ingest.table_snapshots import begins_anew, progress_of, unchanged_values
+from rw_sql.runtime.ingest.unread_columns import UnreadColumns, lacking
 from rw_sql.runtime.jobs.groups import groups_of_jobs, unapplied
 from rw_sql.runtime.jobs.made_upstream import made_upstream, note_made
 from rw_sql.runtime.positions.flush_position import requested_position
@@ -32,7 +33,7 @@ from rw_sql.runtime.support.processes import now_ms
 from rw_sql.syntax.lexing.identifiers import quoted, sql_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping
 
     from rw_sql.connectors.base import SplitState
     from rw_sql.connectors.changes import SchemaChange, Taken
@@ -85,6 +86,9 @@ class Capture:
     least_bucket: int = 0
     unbegun: frozenset[str] = frozenset()
     """The upstream tables whose snapshot begins with the next commit."""
+    unread: UnreadColumns = field(default_factory=UnreadColumns)
+    notice: str | None = None
+    """The notice about the running source, for SHOW JOBS."""
     started_ms: int = field(default_factory=now_ms)
     _reported: dict[str, tuple[float, TableProgress]] = field(default_factory=dict)
 
@@ -130,6 +134,8 @@ class Capture:
         least = _least_bucket(snapshot, spec)
         unbegun = frozenset(each.upstream for each in spec.tables if begins_anew(each, stored))
         capture = Capture(context, source, split, specs, feed, tables, made, columns, adds, stored, least, unbegun)
+        capture.unread = UnreadColumns.of(context.warehouse, source)
+        capture._note_columns(tables)
         capture._limit_snapshots()
         return capture
 
@@ -176,7 +182,8 @@ class Capture:
         for notice in dict.fromkeys(notice for each in taken for notice in each.notices):
             log_event("capture_notice", source=self.source.name, notice=notice)
             logger.warning("source %s: %s", self.source.name, notice)
-        for change in (change for each in taken for change in each.changes):
+        changes = [change for each in taken for change in each.changes]
+        for change in changes:
             read = self.columns.get(change.table, frozenset())
             gone = [name for name in change.dropped if name in read]
             other = [name for name in change.retyped if name in read]
@@ -184,20 +191,33 @@ class Capture:
                 raise StalledError(self._changed_columns(change, gone, other), is_final=True)
             tables = self._tables(change.table)
             known = frozenset(self.tables[change.table][1].columns) if change.table in self.tables else frozenset()
-            missing = _missing(tables, known, change.added)
+            missing = lacking(tables, known, change.added)
             added = {name: kind for name, kind in change.added.items() if missing[name]}
             if not added:
+                self.unread.note(change, ())
                 continue
-            lacking = [record.name for record in tables if any(record in missing[name] for name in added)]
+            without = [record.name for record in tables if any(record in missing[name] for name in added)]
             log_event("columns_added", source=self.source.name, table=change.table, columns=sorted(added))
             listed = ", ".join(f"{name} {kind}" for name, kind in added.items())
             add = self.context.made.get(ADD_COLUMNS)
             if self.adds_columns and add is not None and add(self.source.id, change.table, known, added):
                 raise StalledError(f"COLUMNS were added to {change.table}: {listed}")
+            self.unread.note(change, added)
             logger.warning(
                 "source %s: table %s has new columns upstream: %s: ALTER TABLE %s ADD COLUMN … adds one",
-                self.source.name, change.table, listed, ", ".join(map(sql_name, lacking)),
+                self.source.name, change.table, listed, ", ".join(map(sql_name, without)),
             )  # fmt: skip
+        if changes:
+            self._note_columns(self.progress_after(taken))
+
+    def _note_columns(self, progress: Mapping[str, tuple[str, TableProgress]]) -> None:
+        """Sets the notice about columns that no table reads."""
+        found = (
+            self.unread.notice(table, self._tables(table), progress[table][1].columns)
+            for table in self.unread.columns
+            if table in progress
+        )
+        self.notice = "; ".join(each for each in found if each) or None
 
     def _tables(self, table: str) -> list[TableRecord]:
         """The tables that read an upstream table."""
@@ -304,30 +324,6 @@ class Capture:
 def rows_by_table(rows: pa.Table) -> dict[str, int]:
     """The number of rows of a batch by upstream table, markers included."""
     return {each["values"].as_py(): each["counts"].as_py() for each in rows["table_name"].value_counts()}
-
-
-def _fields(table: TableRecord) -> frozenset[str]:
-    """The upstream columns that a table reads."""
-    columns = table_definition(table.definition).columns
-    return frozenset(field_of(column) for column in columns if column.generated is None)
-
-
-def _missing(
-    tables: Sequence[TableRecord], known: Collection[str], added: Collection[str]
-) -> dict[str, list[TableRecord]]:
-    """Maps each upstream column in ``added`` to the tables that lack this column. ``known`` are the other upstream
-    columns.
-
-    If another table already reads the column, the result does not contain the tables that also lack one of the other
-    columns, because these tables omit columns on purpose.
-    """
-    fields = {record.id: _fields(record) for record in tables}
-    found: dict[str, list[TableRecord]] = {}
-    for name in added:
-        without = [record for record in tables if name not in fields[record.id]]
-        is_read = len(without) < len(tables)
-        found[name] = [record for record in without if not is_read or fields[record.id].issuperset({*known} - {*added})]
-    return found
 
 
 def _least_bucket(snapshot: Snapshot, spec: IngestSpec) -> int:

@@ -61,10 +61,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NOTE_EVERY = 100
-"""The number of batches after which a run records its positions in the metastore again.
-
-A start needs to read only the commits after the recorded positions.
-"""
+"""The number of batches after which a run records its positions in the metastore again. A start needs to read only the
+commits after the recorded positions."""
 
 MOST_NAMED_SPLITS = 1000
 """Up to this number of splits, every commit contains the positions of all splits. If there are more splits, a commit
@@ -386,12 +384,10 @@ class Ingest:
 
         With few splits, includes the splits without new records, so that one commit contains every position.
         """
-        named = self.positions if len(self.positions) <= MOST_NAMED_SPLITS else ends
-        starts = {split: self.positions[split] for split in named}
+        has_few = len(self.positions) <= MOST_NAMED_SPLITS
+        starts = {split: self.positions[split] for split in (self.positions if has_few else ends)}
         ranges = {split: (start, ends.get(split, start)) for split, start in starts.items()}
-        if len(self.positions) <= MOST_NAMED_SPLITS:
-            return ranges
-        return {split: (start, end) for split, (start, end) in ranges.items() if end > start}
+        return {split: (start, end) for split, (start, end) in ranges.items() if has_few or end > start}
 
     def _ends(self, batch: int) -> dict[str, int]:
         """The end offsets of a batch of the query."""
@@ -407,8 +403,7 @@ class Ingest:
         """
         if self.watch is None:
             return
-        now = self.watch.incarnations(tuple(self.incarnations))
-        require_incarnations(self.source.name, self.incarnations, now)
+        require_incarnations(self.source.name, self.incarnations, self.watch.incarnations(tuple(self.incarnations)))
         if self.terms is not None and self.unproved:
             self.terms.require_read(self.unproved)
 
@@ -421,6 +416,11 @@ class Ingest:
     def session(self) -> SparkSession | None:
         """The run's Spark session; None if the run has not needed a session."""
         return self.opening.session
+
+    @property
+    def notice(self) -> str | None:
+        """The notice about the running source, for SHOW JOBS."""
+        return None if self.capture is None else self.capture.notice
 
     @property
     def is_unproven(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.postgres_cdc.source import PostgresCdcConnector
 from rw_sql.errors import OFFSET_OUT_OF_RANGE
 from tests.support.postgres_changes import Replica, cdc_options
+from tests.support.waits import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,3 +102,34 @@ def test_nothing_is_taken_and_a_slot_that_is_read_is_left_alone(replica: Replica
     while replica.state.offset < end:
         replica.step(wait=0.2)
     assert replica.rows[table].keys() == {'["1"]'}
+
+
+def test_changes_before_the_beginning_of_the_slot_are_not_counted_as_none(
+    replica: Replica, postgres: PostgresInfo
+) -> None:
+    (table,) = replica.names
+    start = replica.state.offset
+    postgres.run(f"INSERT INTO {table} VALUES (1)")
+    end = KIND.look(replica.options).splits["postgres"].end
+    while replica.state.offset < end:
+        replica.step(wait=0.2)
+    wait_until(lambda: replica.confirmed() >= end, "the slot to advance")
+    replica.close()
+    assert KIND.count_changes(replica.options, start, end, replica.names) is None
+    rest = KIND.count_changes(replica.options, replica.state.offset, replica.state.offset + 1, replica.names)
+    assert rest is not None
+    assert rest.transactions == 0
+
+
+def test_a_reader_that_is_about_to_leave_the_slot_is_waited_for(replica: Replica, postgres: PostgresInfo) -> None:
+    (table,) = replica.names
+    start = replica.state.offset
+    postgres.run(f"INSERT INTO {table} VALUES (1)")
+    end = KIND.look(replica.options).splits["postgres"].end
+    replica.open()
+    leaving = threading.Timer(0.3, replica.close)
+    leaving.start()
+    counted = KIND.count_changes(replica.options, start, end, replica.names)
+    leaving.join()
+    assert counted is not None
+    assert counted.transactions == 1

@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from rw_sql.connectors.changes import SchemaChange, TableProgress
+from rw_sql.metastore.records import TableRecord
 from rw_sql.runtime.ingest.capture import ADD_COLUMNS, Capture
+from rw_sql.runtime.ingest.unread_columns import UnreadColumns
 from rw_sql.runtime.support.failures import StalledError
+from rw_sql.runtime.support.warehouse import Warehouse
 from tests.plan.statements.table.test_cdc_tables import cdc_world, ingest, source
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.plan.canned import CannedWorld
 
 UPSTREAM = "public.orders"
@@ -30,11 +35,19 @@ def report(world: CannedWorld, *columns: str, adds: bool, has_added: bool = True
         calls.append(set(added))
         return has_added
 
+    with suppress(StalledError):
+        notice_of(world, *columns, adds=adds, made={ADD_COLUMNS: add})
+    return calls
+
+
+def notice_of(
+    world: CannedWorld, *columns: str, adds: bool = False, made: dict[str, Any] | None = None, kind: str = "integer"
+) -> str | None:
+    """The notice of a running source whose reader reports new columns."""
     specs = {table.upstream: table for table in ingest(world).tables}
     capture = Capture(
         context=cast(
-            "Any",
-            SimpleNamespace(metastore=SimpleNamespace(snapshot=lambda: world.snapshot), made={ADD_COLUMNS: add}),
+            "Any", SimpleNamespace(metastore=SimpleNamespace(snapshot=lambda: world.snapshot), made=made or {})
         ),
         source=source(world),
         split="shop",
@@ -46,11 +59,11 @@ def report(world: CannedWorld, *columns: str, adds: bool, has_added: bool = True
         adds_columns=adds,
         _written={},
     )
-    change = SchemaChange(table=UPSTREAM, position=1, added=dict.fromkeys(columns, "integer"))
-    taken: Any = SimpleNamespace(notices=(), changes=(change,))
-    with suppress(StalledError):
-        capture.require_known((taken,))
-    return calls
+    change = SchemaChange(table=UPSTREAM, position=1, added=dict.fromkeys(columns, kind))
+    now = TableProgress(table=UPSTREAM, columns={"id": "integer", "word": "text", **change.added})
+    taken: Any = SimpleNamespace(notices=(), changes=(change,), progress={UPSTREAM: now})
+    capture.require_known((taken,))
+    return capture.notice
 
 
 def test_a_column_that_another_table_reads_already_is_added_too(caplog: pytest.LogCaptureFixture) -> None:
@@ -76,3 +89,29 @@ def test_the_notice_names_the_tables_that_lack_the_column(adds: bool, caplog: py
         report(cdc_world(A, B), "amount", adds=adds, has_added=False)
     (notice,) = caplog.messages
     assert notice.endswith("new columns upstream: amount integer: ALTER TABLE a ADD COLUMN … adds one")
+
+
+def test_the_running_source_shows_the_statement_that_adds_a_column() -> None:
+    assert notice_of(cdc_world(A, B), "amount", "more") == (
+        "table public.orders has new columns upstream: amount integer, more integer: "
+        "ALTER TABLE a ADD COLUMN amount integer; ALTER TABLE a ADD COLUMN more integer; "
+        "ALTER TABLE b ADD COLUMN more integer"
+    )
+    assert str(notice_of(cdc_world(A), "at", kind="tsvector")).endswith("at tsvector: ALTER TABLE a ADD COLUMN at …")
+    assert notice_of(cdc_world(B), "amount") is None
+    added = {ADD_COLUMNS: lambda *_: False}
+    assert notice_of(cdc_world(A), "more", adds=True, made=added) is not None
+
+
+def test_columns_that_no_table_reads_are_known_after_a_restart(tmp_path: Path) -> None:
+    world = cdc_world(A)
+    warehouse, record = Warehouse.at(str(tmp_path)), source(world)
+    tables = [found for found in world.snapshot.all("table") if isinstance(found, TableRecord)]
+    columns = UnreadColumns.of(warehouse, record)
+    assert columns.notice(UPSTREAM, tables, ()) is None
+    columns.note(SchemaChange(table=UPSTREAM, position=1, added={"more": "integer", "last": "text"}), ("more", "last"))
+    columns.note(SchemaChange(table=UPSTREAM, position=2, dropped={"last": "text"}, retyped={"more": "bigint"}), ())
+    again = UnreadColumns.of(warehouse, record)
+    assert again.columns == {UPSTREAM: {"more": "bigint"}}
+    assert again.notice(UPSTREAM, tables, ("id", "word", "more")) == columns.notice(UPSTREAM, tables, ())
+    assert again.notice(UPSTREAM, tables, ("id", "word")) is None, "another upstream table has no such column"

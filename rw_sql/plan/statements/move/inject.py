@@ -25,6 +25,7 @@ from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, OTHER_CLUSTER, at_offset, identity_status
 from rw_sql.plan.checks.upstreams import require_upstream_of
+from rw_sql.plan.effects.capture_moves import require_slot
 from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.discovery import startup_states
 from rw_sql.plan.effects.left_splits import finished_and_unlisted, stall_notice, unlisted
@@ -79,6 +80,8 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
     if statement.is_validated:
         require_upstream_of(source, upstream, statement.name.span)
     positions = inspector.positions.of(source.id, reader.fragment)
+    if statement.is_validated:
+        require_slot(inspector, source, upstream, positions, statement.name.span, at=snapshot)
     positions = with_cuts(inspector, source.connector, options, upstream, positions)
     finished = frozenset(finished_and_unlisted(kind, splits, positions.states, upstream))
     named = resolve_splits(kind, snapshot, source, statement.splits, splits)

@@ -356,7 +356,7 @@ def _plan(
         raise _refused(
             statement,
             f"the upstream no longer has the records to continue with: {listed}",
-            remedy_without_records(source)
+            remedy_without_records(source, move.unreadable)
             if captures_changes(source.connector)
             else f"INJECT SOURCE OFFSETS {sql_name(source.name)} moves it to records that the upstream still has",
         )

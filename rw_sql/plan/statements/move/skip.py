@@ -13,6 +13,7 @@ from rw_sql.model.object_lookup import find_source
 from rw_sql.model.options import source_options
 from rw_sql.model.split_status import at_offset
 from rw_sql.plan.checks.upstreams import require_upstream_of
+from rw_sql.plan.effects.capture_moves import require_slot
 from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.per_reader import for_each_reader
 from rw_sql.plan.effects.verdicts import preview_splits, shown_offset, with_cuts
@@ -60,6 +61,7 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector, reade
     upstream = look_closely(inspector.upstreams, source.connector, options)
     require_upstream_of(source, upstream, statement.name.span)
     positions = inspector.positions.of(source.id, reader.fragment)
+    require_slot(inspector, source, upstream, positions, statement.name.span, at=snapshot)
     positions = with_cuts(inspector, source.connector, options, upstream, positions)
     old, seen = positions.states.get(split), upstream.splits.get(split)
     if old is None or seen is None:

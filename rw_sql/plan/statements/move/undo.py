@@ -383,7 +383,7 @@ def _require_readable(
                 f'the upstream of source "{move.source.name}" no longer has the records to continue with: {listed}',
                 _in_order(later, record)
                 if later and all(_why_never(found) is None for found in later)
-                else remedy_without_records(move.source),
+                else remedy_without_records(move.source, move.unreadable),
             )
         notices.append(
             f"source {move.source.name} gets back positions in the cluster that it read before operation "

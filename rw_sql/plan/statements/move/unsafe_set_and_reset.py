@@ -237,7 +237,7 @@ def _unsafe_set(
         dependents=dependents_of(snapshot, reader),
         properties=shown,
         splits=rows,
-        notices=(*notes, *effects_on_dependents(snapshot, inspector, reader, rows)),
+        notices=(*notes, *effects_on_dependents(snapshot, inspector, reader, rows, options)),
     )
     return unsafe_plan(
         statement,

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from rw_sql.connectors.base import Upstream
+from rw_sql.connectors.changes import ChangeCount
 from rw_sql.metastore.records import DISCOVERY, Operation
 from rw_sql.model.job_ids import ingest_fragment
+from rw_sql.model.offset_ranges import ReadIncarnation
+from rw_sql.model.options import visible
 from rw_sql.plan.statements.common import take_up_new_topics
 from rw_sql.runtime.ingest.capture import is_new_upstream
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.plan import canned_inspector
-from tests.plan.canned_inspector import positions_in
-from tests.plan.statements.move.test_block import commit
+from tests.plan.canned import refused
+from tests.plan.canned_inspector import CannedUpstreams, positions_in
+from tests.plan.statements.move.test_block import commit, planned
 from tests.plan.statements.move.test_undo import undo
 from tests.plan.statements.table.test_cdc_tables import TABLE, cdc_world, ingest, source
 
@@ -261,3 +265,115 @@ def test_a_slot_is_created_after_a_reset_but_not_after_its_undo(
     (state,) = world.snapshot.states(ingest_fragment(source(world).id)).values()
     assert (state.epoch == source(world).snapshot) is (has_read or not is_undone)
     assert is_new(world, tmp_path) is not is_undone
+
+
+def counted(world: CannedWorld) -> list[tuple[str | None, int, int]]:
+    """The ranges of positions whose transactions were counted, each with the slot in which they were counted."""
+    return [
+        (visible(given["options"]).get("slot.name"), given["start"], given["end"])
+        for given in world.asked_of(CannedUpstreams.count_changes)
+    ]
+
+
+def notes(world: CannedWorld, statement: str) -> list[str]:
+    """The notices of a preview about skipped and repeated transactions. The calls so far are forgotten."""
+    world.asked.clear()
+    plan = world.plan(statement)
+    assert plan.preview is not None
+    return [notice for notice in plan.preview.notices if "transaction" in notice]
+
+
+def read_world() -> CannedWorld:
+    """A paused source that has read its slot from 0/4000 up to 0/4800. The server's log ends at 0/5000."""
+    world = cdc_world(TABLE)
+    world.changes = ChangeCount(transactions=3, changes=40, first_end=0x4900)
+    read_to(world, 0x4800)
+    world.run("PAUSE SOURCE pg", "ALTER SYSTEM SET enable_unsafe_ops = true")
+    return world
+
+
+def read_to(world: CannedWorld, end: int, *others: tuple[int, int]) -> None:
+    """The source has read from 0/4000 up to the position ``end``, and then the other ranges."""
+    spans = ((0x4000, end), *others)
+    world.moved["shop"] = spans[-1][1]
+    world.read.add("shop")
+    world.lives["shop"] = (ReadIncarnation(spans=spans, reached=spans[-1][1]),)
+
+
+def test_transactions_that_an_earlier_move_skips_are_counted_with_those_of_the_next_move() -> None:
+    world = read_world()
+    world.run("INJECT SOURCE OFFSETS pg VALUES ('shop' = '0/4C00')")
+    assert notes(world, "INJECT SOURCE OFFSETS pg VALUES ('shop' = '0/4A00')") == [
+        "shop: skips 3 transactions with 40 changes"
+    ]
+    assert counted(world) == [("rw", 0x4800, 0x4A00)]
+    notes(world, "INJECT SOURCE OFFSETS pg VALUES ('shop' = '0/4E00')")
+    assert counted(world) == [("rw", 0x4800, 0x4E00)]
+    assert notes(world, "INJECT SOURCE OFFSETS pg VALUES ('shop' = '0/4800')") == []
+    assert notes(world, "ALTER SOURCE pg UNSAFE SET (auto.schema.change = 'true')") != []
+    assert counted(world) == [("rw", 0x4800, 0x4C00)]
+
+
+def test_transactions_are_counted_where_they_were_read_and_where_they_were_not() -> None:
+    world = read_world()
+    read_to(world, 0x4800, (0x4A00, 0x4C00))
+    world.changes = ChangeCount(transactions=1, changes=2)
+    assert notes(world, "INJECT SOURCE OFFSETS pg VALUES ('shop' = '0/4600')") == [
+        "shop: repeats 2 transactions with 4 changes"
+    ]
+    assert counted(world) == [("rw", 0x4600, 0x4800), ("rw", 0x4A00, 0x4C00)]
+
+
+def test_transactions_that_an_undo_repeats_are_counted_in_the_slot_that_has_them() -> None:
+    world = read_world()
+    commit(world, "ALTER SOURCE pg UNSAFE SET (slot.name = 'copy')", "SKIP RECORD AT 'shop' 18432 ON SOURCE pg")
+    read_to(world, 0x4800, (0x4900, 0x4C00))
+    assert notes(world, undo(world)) == ["shop: repeats 3 transactions with 40 changes"]
+    assert counted(world) == [("rw", 0x4900, 0x4C00)]
+
+
+def test_transactions_that_cannot_be_counted_everywhere_are_not_named() -> None:
+    world = read_world()
+    world.changes = None
+    assert notes(world, "INJECT SOURCE OFFSETS pg VALUES ('shop' = '0/4A00')") == []
+
+
+def test_a_move_of_a_source_that_has_lost_its_slot_is_refused_with_the_statement_that_reads_the_tables_again() -> None:
+    world = read_world()
+    world.slot = None
+    for statement in (
+        "INJECT SOURCE OFFSETS pg TO EARLIEST",
+        "INJECT SOURCE OFFSETS pg VALUES ('shop' = '0/4600')",
+        "SKIP RECORD AT 'shop' 18432 ON SOURCE pg",
+    ):
+        error = refused(world, statement)
+        assert (error.code, error.hint) == ("RW211", f"{FORGET} creates a slot and reads the tables again")
+        assert error.message.startswith('replication slot "rw" does not exist')
+    world.read.clear()
+    world.plan("INJECT SOURCE OFFSETS pg TO LATEST")
+
+
+def test_an_undo_that_leads_back_to_a_slot_that_was_dropped_is_refused() -> None:
+    world = read_world()
+    world.run("ALTER SOURCE pg UNSAFE SET (slot.name = 'copy')")
+    world.slot = None
+    error = refused(world, undo(world))
+    assert error.code == "RW330"
+    assert error.message.endswith('shop at 0/4800 (slot "rw" does not exist)')
+    assert error.hint == (
+        f"PAUSE SOURCE pg; ALTER SOURCE pg UNSAFE SET (slot.name = 'rw'); {FORGET}; RESUME SOURCE pg: creates the slot "
+        "and reads the tables again"
+    )
+
+
+def test_a_block_says_that_the_source_stalls_at_another_slot_unless_the_tables_are_read_again() -> None:
+    world = read_world()
+    world.slot = None
+    statement = "ALTER SOURCE pg UNSAFE SET (slot.name = 'other')"
+    said = planned(world, statement, "RESUME SOURCE pg").preview
+    assert said is not None
+    assert any('slot "other" does not exist there' in notice for notice in said.notices)
+    said = planned(world, statement, FORGET, "RESUME SOURCE pg").preview
+    assert said is not None
+    assert AGAIN in said.notices
+    assert not any("does not exist" in notice for notice in said.notices)

@@ -30,10 +30,15 @@ ORDERS = UpstreamTable(
     key=("id",),
 )
 TABLE = "CREATE TABLE orders (*) FROM pg TABLE 'public.orders'"
+SLOT = SlotDetails(
+    name="rw", acknowledged=0x4000, restart=0x4000, end=0x5000, status="reserved", retained_bytes=0, lag_bytes=0,
+    safe_bytes=None, active_pid=None, cluster="1/1", incarnation=None,
+)  # fmt: skip
 
 
 def cdc_world(*texts: str) -> CannedWorld:
     world = tables_world()
+    world.slot = SLOT
     world.upstream_tables = {
         "public.orders": ORDERS,
         "public.lines": replace(ORDERS, table="public.lines"),
@@ -392,11 +397,9 @@ def test_what_another_slot_or_publication_means_is_said_before() -> None:
         assert plan.preview is not None
         return " ".join(plan.preview.notices)
 
+    world.slot = None
     assert 'slot "other" does not exist there' in notices("slot.name = 'other'")
-    world.slot = SlotDetails(
-        name="other", acknowledged=0x4000, restart=0x4000, end=0x5000, status="reserved", retained_bytes=0, lag_bytes=0,
-        safe_bytes=None, active_pid=None, cluster="1/1", incarnation=None,
-    )  # fmt: skip
+    world.slot = replace(SLOT, name="other")
     assert notices("slot.name = 'other'") == ""
     assert "always contained the tables" in notices("publication.name = 'other'")
 

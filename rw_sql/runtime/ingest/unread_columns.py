@@ -1,0 +1,107 @@
+"""Notes the columns that are added to upstream tables and that no table of the source reads, for the source's notice in
+SHOW JOBS."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import SqlError
+from rw_sql.model.definitions import field_of, table_definition
+from rw_sql.syntax import parse_statement
+from rw_sql.syntax.lexing.identifiers import quoted, sql_name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from rw_sql.connectors.changes import SchemaChange
+    from rw_sql.metastore.records import SourceRecord, TableRecord
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+_FILE = "columns.json"
+
+
+@dataclass(slots=True)
+class UnreadColumns:
+    """The columns of each upstream table that were added while the source read the table: name and type in the
+    database's notation. Columns that all tables of the source leave out since their creation are not among them.
+
+    The columns are stored in the file ``path``, so that the notice remains after a restart. Without a path, they are
+    only in memory.
+    """
+
+    warehouse: Warehouse | None = None
+    path: str = ""
+    columns: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(warehouse: Warehouse, source: SourceRecord) -> UnreadColumns:
+        """The stored columns of a source."""
+        path = f"{warehouse.read_ranges(source.id, source.generation)}.{_FILE}"
+        try:
+            stored = json.loads(warehouse.read_text(path))
+        except FileNotFoundError:
+            stored = {}
+        return UnreadColumns(warehouse, path, stored)
+
+    def note(self, change: SchemaChange, unread: Collection[str]) -> None:
+        """Notes a change of an upstream table's columns. ``unread`` are the added columns that a table of the source
+        lacks."""
+        known = self.columns.get(change.table, {})
+        kept = {name: change.retyped.get(name, kind) for name, kind in known.items() if name not in change.dropped}
+        kept |= {name: change.added[name] for name in unread}
+        if kept == known:
+            return
+        self.columns[change.table] = kept
+        if self.warehouse is not None:
+            self.warehouse.write_text(self.path, json.dumps(self.columns, sort_keys=True))
+
+    def notice(self, table: str, tables: Sequence[TableRecord], known: Collection[str]) -> str | None:
+        """The notice about an upstream table; None if ``tables``, which read this table, lack no column.
+
+        ``known`` are the present columns of the upstream table; empty if they are not known yet.
+        """
+        columns = {name: kind for name, kind in self.columns.get(table, {}).items() if not known or name in known}
+        missing = lacking(tables, known, columns)
+        found = {name: columns[name] for name, without in missing.items() if without}
+        if not found:
+            return None
+        listed = ", ".join(f"{name} {kind}" for name, kind in found.items())
+        added = "; ".join(_addition(record, name, found[name]) for name in found for record in missing[name])
+        return f"table {table} has new columns upstream: {listed}: {added}"
+
+
+def _addition(table: TableRecord, name: str, kind: str) -> str:
+    """The statement that adds a column to a table. If the upstream type is not a type of the dialect, the statement has
+    an ellipsis in its place."""
+    text = f"ALTER TABLE {sql_name(table.name)} ADD COLUMN {quoted(name)}"
+    try:
+        parse_statement(f"{text} {kind}")
+    except SqlError:
+        return f"{text} …"
+    return f"{text} {kind}"
+
+
+def _fields(table: TableRecord) -> frozenset[str]:
+    """The upstream columns that a table reads."""
+    columns = table_definition(table.definition).columns
+    return frozenset(field_of(column) for column in columns if column.generated is None)
+
+
+def lacking(
+    tables: Sequence[TableRecord], known: Collection[str], added: Collection[str]
+) -> dict[str, list[TableRecord]]:
+    """Maps each upstream column in ``added`` to the tables that lack this column. ``known`` are the other upstream
+    columns.
+
+    If another table already reads the column, the result does not contain the tables that also lack one of the other
+    columns: these tables leave the column out on purpose.
+    """
+    fields = {record.id: _fields(record) for record in tables}
+    found: dict[str, list[TableRecord]] = {}
+    for name in added:
+        without = [record for record in tables if name not in fields[record.id]]
+        is_read = len(without) < len(tables)
+        found[name] = [record for record in without if not is_read or fields[record.id].issuperset({*known} - {*added})]
+    return found
