@@ -331,28 +331,35 @@ class Metastore:
         table = self._operations
         rows = pa.Table.from_pylist(entries, table.schema)
         transaction = None if based_on is None else (_EPOCH, based_on + 1)
-        has_tried = False
+        tried: int | None = None
         while True:
             # Takes the table's lock, because in an object store, a poll by another thread advances the handle too.
             with table.lock:
-                before = table.latest_version(is_exact=True)
-                if based_on is not None and (newest := table.transaction(_EPOCH, before)) != based_on:
-                    # Before the first try, the log cannot contain the row.
-                    if not has_tried or newest < based_on or not is_in_log(table, entries[0], before):
-                        raise ConcurrentCommit(newest, based_on)
-                    # The next refresh reads the operations of other processes that follow this row.
-                    return before - 1 if newest == based_on + 1 else self._seen[0] - 1
-                table.advance(before)
+                try:
+                    before = table.latest_version(is_exact=True)
+                    if based_on is not None and (newest := table.transaction(_EPOCH, before)) != based_on:
+                        # Before the first try, the log cannot contain the row.
+                        if tried is None or newest < based_on or not is_in_log(table, entries[0], before):
+                            raise ConcurrentCommit(newest, based_on)
+                        # The next refresh reads the operations of other processes that follow this row.
+                        return before - 1 if newest == based_on + 1 else self._seen[0] - 1
+                    table.advance(before)
+                except (DeltaError, OSError) as error:
+                    # A try that was refused may be in the log: the client may have repeated a write that succeeded.
+                    if based_on is None or tried is None:
+                        raise
+                    if has_arrived(table, entries[0], error, SETTLING_SECONDS):
+                        return tried
+                    continue
                 if table.version > before:
                     continue  # Further commits have arrived.
-                has_tried = True
+                tried = before
                 try:
                     table.append(rows, transaction=transaction)
                 except CommitConflict:
                     continue
                 except (DeltaError, OSError) as error:
-                    seconds = 0.0 if based_on is None else SETTLING_SECONDS
-                    if not has_arrived(table, entries[0], error, seconds):
+                    if not has_arrived(table, entries[0], error, 0.0 if based_on is None else SETTLING_SECONDS):
                         raise
                 return before
 

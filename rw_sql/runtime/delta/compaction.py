@@ -49,9 +49,9 @@ def compact(table: DeltaTable, partition: str | None = None, *, is_brief: bool =
     with the newest value. Streams that read the table see no row twice, because the commit of a compaction is marked as
     containing no new data (Delta protocol, ``dataChange``).
 
-    If ``is_brief`` is true, only tiny files of the newest partition are compacted, unless it has very many small files.
-    Otherwise, a few tiny files could cause the rewriting of all files below :data:`TARGET_BYTES`, and the job would
-    write no batch for seconds.
+    If ``is_brief`` is true, only tiny files of the newest partition are compacted, unless its small files are very many
+    or large enough for a whole turn (:data:`TURN_BYTES`). Otherwise, a few tiny files could cause the rewriting of all
+    files below :data:`TARGET_BYTES`, and the job would write no batch for seconds.
     """
     files = pa.table(table.get_add_actions(flatten=True))
     sizes = files.column("size_bytes").to_pylist()
@@ -61,9 +61,10 @@ def compact(table: DeltaTable, partition: str | None = None, *, is_brief: bool =
     for value, size in zip(values, sizes, strict=True):
         if size < TARGET_BYTES // 2:
             small.setdefault(value, []).append(size)
-    is_brief = is_brief and len(small.get(newest, ())) <= MOST_LEFT_FILES
+    left = small.get(newest, [])
+    is_brief = is_brief and len(left) <= MOST_LEFT_FILES and sum(left) <= TURN_BYTES
     if is_brief:
-        small = {newest: [size for size in small.get(newest, ()) if size < TINY_BYTES]}
+        small = {newest: [size for size in left if size < TINY_BYTES]}
     due = {value: found for value, found in small.items() if len(found) > (MOST_SMALL_FILES if value == newest else 1)}
     chosen: list[Any] = []
     rewritten = 0

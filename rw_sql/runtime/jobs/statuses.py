@@ -88,12 +88,12 @@ def shown_statuses(context: Context, snapshot: Snapshot, real: Snapshot | None =
             for job in _jobs_of(snapshot, source):
                 if job in statuses:
                     statuses[job] = replace(statuses[job], state=STOPPED, run=None)
-        pauses = real.all("pause")
     else:
-        pauses = snapshot.all("pause")
         statuses = _with_unreported(statuses, snapshot, owned)
-    for pause in pauses:
-        epoch = snapshot.object_epoch(pause.id)
+    present = snapshot if real is None else real
+    for pause in present.all("pause"):
+        # The owner need not have applied the end of the pause, or a change to it, that a block would commit.
+        epoch = present.object_epoch(pause.id)
         if all(epoch <= applied.get(group, -1) for group in owned):
             continue
         for source in snapshot.all("source"):

@@ -46,6 +46,7 @@ from rw_sql.runtime.positions.whole_outputs import require_whole
 from rw_sql.runtime.sinks.batches import FEED_COLUMNS, arranged
 from rw_sql.runtime.sinks.part_failures import is_last_attempt
 from rw_sql.runtime.sinks.part_writer import PartWriter
+from rw_sql.runtime.spark.constant_groups import constant_groups
 from rw_sql.runtime.spark.executors import require_executors
 from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.support.event_log import log_event
@@ -265,13 +266,14 @@ class Sink:
         remove_leftovers(self.context.warehouse, self.checkpoint)
         if self.log is not None:
             self.log.forget_read()
-        self.streaming.query = (
+        writer = (
             frame.writeStream.queryName(self.spec.job)
             .outputMode(mode)
             .option("checkpointLocation", self.checkpoint)
             .foreachBatch(self.streaming.guarded(self._on_batch))
-            .start()
         )
+        with constant_groups(spark):
+            self.streaming.query = writer.start()
         fault("sink.after_query")
 
     def _frame(self, spark: SparkSession) -> tuple[DataFrame, str]:

@@ -80,3 +80,25 @@ def test_an_inject_whose_reader_does_not_stop_is_refused_after_the_timeout(sessi
     assert "its job ingest-1 still runs" in refused.value.message
     assert refused.value.hint == "run the statement again when SHOW JOBS shows that the job has stopped"
     assert session.epoch == paused
+
+
+@pytest.mark.parametrize(
+    ("pause", "before"),
+    [
+        ("PAUSE SOURCE s", ("RESUME SOURCE s", "PAUSE SOURCE s")),
+        ("PAUSE ALL SOURCES", ("PAUSE SOURCE s", "RESUME ALL SOURCES")),
+    ],
+)
+def test_a_block_that_replaces_an_applied_pause_does_not_wait(
+    session: Session, monkeypatch: pytest.MonkeyPatch, pause: str, before: tuple[str, ...]
+) -> None:
+    session.run("SET statement_timeout = '0s'", "RESUME SOURCE s", pause)
+    apply_the_pause(session)
+    paused = session.epoch
+
+    def never(_: float) -> None:
+        raise AssertionError("the readers have stopped")
+
+    monkeypatch.setattr(quiesce, "time", SimpleNamespace(monotonic=time.monotonic, sleep=never))
+    session.run("BEGIN UNSAFE", *before, *ALONE, "COMMIT")
+    assert session.epoch == paused + 1

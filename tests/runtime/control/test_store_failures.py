@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from rw_sql.metastore import store as metastore_store
 from rw_sql.metastore import table as stored_table
+from rw_sql.metastore.table import CommitConflict
 from tests.conftest import FIXTURES, rendered
 from tests.runtime.control.test_blocks import CREATE, Session
 
@@ -107,6 +108,39 @@ def test_a_commit_waits_for_a_store_that_comes_back(
             True,
         )
     assert session.epoch == epoch + is_written
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_commit_that_was_refused_may_be_stored(
+    session: Session, store: Store, monkeypatch: pytest.MonkeyPatch, *, is_written: bool, comes_back: bool
+) -> None:
+    """The client of an object store repeats a write whose answer was lost. The store refuses the second write, and then
+    does not answer any more."""
+    monkeypatch.setattr(metastore_store, "SETTLING_SECONDS", 0.3)
+    if comes_back:
+        monkeypatch.setattr("rw_sql.metastore.commit_arrival.time.sleep", lambda _: store.return_())
+    epoch, table = session.epoch, session.metastore._operations
+    append = table.append
+
+    def refuse(*given: Any, **named: Any) -> None:
+        monkeypatch.setattr(table, "append", append)
+        if is_written:
+            append(*given, **named)
+        store.leave()
+        raise CommitConflict(table.uri)
+
+    monkeypatch.setattr(table, "append", refuse)
+    if comes_back:
+        assert session.sql("RESUME SOURCE s")
+    else:
+        refused = session.refused("RESUME SOURCE s")
+        assert refused.code == "RW418"
+        assert refused.message.endswith(f"it is not known whether the statement is committed as epoch {epoch + 1}")
+    store.return_()
+    assert session.epoch == epoch + (is_written or comes_back)
+    assert bool(session.metastore.snapshot().all("pause")) is not (is_written or comes_back)
+    session.run("PAUSE SOURCE s", "RESUME SOURCE s")
 
 
 def test_a_store_that_is_away_before_the_commit(

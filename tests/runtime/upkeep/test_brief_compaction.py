@@ -73,6 +73,17 @@ def test_all_small_files_are_compacted_if_there_are_very_many(tmp_path: Path) ->
     assert kilobytes(tmp_path) == [420]
 
 
+def test_all_small_files_are_compacted_before_they_are_more_than_a_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, the compaction after ten minutes would rewrite all of them at once, and a pause would wait for it."""
+    monkeypatch.setattr(compaction, "TURN_BYTES", 500 * KILO)
+    add(tmp_path, [100 * KILO] * 4)
+    assert brief(tmp_path) == 0
+    add(tmp_path, [100 * KILO])
+    assert brief(tmp_path) == 5
+
+
 def test_a_table_without_rows_has_nothing_to_compact(tmp_path: Path) -> None:
     add(tmp_path, [KILO])
     DeltaTable(str(tmp_path)).delete()
