@@ -274,7 +274,8 @@ class SlotDetails:
         behind = 0
         for (first, size), after in zip(self.files, [*firsts, None], strict=True):
             if after is None or position < after:
-                behind += max(0, size - max(0, position - first) // self.per_byte)
+                last = min(size, max(0, self.end - first) // self.per_byte)  # Encrypted files have a header.
+                behind += max(0, last - max(0, position - first) // self.per_byte)
         return behind
 
 
@@ -468,8 +469,7 @@ class ChangeConnector(Protocol):
     ) -> ChangeCount | None:
         """Counts the transactions that end after ``start`` and at or before ``end``, and that changed one of the
         upstream tables ``tables``. With ``only_first``, counts only the first of these transactions. An upstream that
-        itself selects the tables that it sends (PostgreSQL's publication) counts the changes to these tables.
-
+        itself selects the tables that it sends (PostgreSQL's publication) counts the changes to these tables. Returns
         None if the upstream cannot count them, for example while the source is being read, or if some are removed.
         """
         ...

@@ -210,6 +210,9 @@ class CannedUpstreams(Port):
     def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
         return self.world.slot
 
+    def lacks_slot(self, connector: str, options: PlannedOptions) -> bool:
+        return self.world.slot is None
+
     def count_changes(
         self,
         connector: str,

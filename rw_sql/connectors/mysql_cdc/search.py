@@ -201,6 +201,8 @@ def _count(stream: Stream, start: int, end: int, deadline: float, *, only_first:
     counter = RowCounter()
     transactions = changes = 0
     first_end: int | None = None
+    # If XA transactions are prepared at the end and are committed later, a reader that begins there skips them too.
+    has_prepared = False
     # All batches that end at one place of the log have read the same transactions.
     last = end - end % STEPS
     while True:
@@ -212,6 +214,8 @@ def _count(stream: Stream, start: int, end: int, deadline: float, *, only_first:
                 is_whole, left = False, 0.0
                 break
             found = counter.changes_of(transaction)
+            if transaction.position <= end:
+                has_prepared = bool(transaction.prepared)
             if found and start < transaction.position <= end:
                 transactions, changes = transactions + 1, changes + found
                 first_end = first_end or transaction.position
@@ -224,7 +228,7 @@ def _count(stream: Stream, start: int, end: int, deadline: float, *, only_first:
                 transactions=transactions,
                 changes=changes,
                 first_end=first_end,
-                is_exact=is_whole and counter.is_exact,
+                is_exact=is_whole and counter.is_exact and not has_prepared,
             )
 
 

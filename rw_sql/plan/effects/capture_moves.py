@@ -76,14 +76,14 @@ def missing_slot(
     inspector: Inspector, kind: Connector, connector: str, options: PlannedOptions, upstream: Upstream
 ) -> str | None:
     """Returns the name of the slot that a change data capture source with these options reads, if the server does not
-    have this slot; otherwise None.
+    have this slot; None if the server has the slot or does not respond.
 
     Without a slot, the server keeps no changes, so a source that has read changes cannot continue.
     """
     name = visible(options).get("slot.name")
     if name is None or not isinstance(kind, ChangeConnector) or not upstream.is_reachable:
         return None
-    return name if inspector.upstreams.slot_details(connector, options) is None else None
+    return name if inspector.upstreams.lacks_slot(connector, options) else None
 
 
 def require_slot(

@@ -12,7 +12,7 @@ from rw_sql.model.definitions import definition_of, listed_options
 from rw_sql.model.job_ids import fragment_source
 from rw_sql.model.job_specs import cdc_tables, named_splits
 from rw_sql.model.object_lookup import spoken
-from rw_sql.model.options import connection_options, shown, source_options
+from rw_sql.model.options import connection_options, shown, source_options, visible
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of, unread
 from rw_sql.model.split_status import OK, ORPHAN, continuing_status
@@ -225,7 +225,7 @@ def impact_of(
         rows, has_others = with_other_records(rows, restored)
         notices += [unselected_notice(source)] if has_others else []
     if is_taken_back:
-        rows = tuple(replace(row, verdict="NONE", duplicates=0, gaps=0, is_exact=True) for row in rows)
+        rows = tuple(replace(row, verdict="NONE", duplicates=0, gaps=0, is_exact=True, sizes=None) for row in rows)
     else:
         # If the number is lower, the tables already have the rows of that snapshot.
         if moved.snapshot > source.snapshot:
@@ -254,7 +254,7 @@ def impact_of(
             *_broken(source.connector, will_read, states, upstream, set(reads), positions.states, left),
             *(
                 _without_slot(inspector, source, options, states, upstream, positions.read_splits)
-                if is_taken_back or options != old_options
+                if is_taken_back or not _is_same_slot(old_options, left, options, upstream)
                 else ()
             ),
         ),
@@ -311,6 +311,13 @@ def _broken(
             )
         )
     return tuple(broken)
+
+
+def _is_same_slot(old: PlannedOptions, left: Upstream, new: PlannedOptions, upstream: Upstream) -> bool:
+    """True if a change data capture source reads the same slot with its old options, at ``left``, and with its new
+    options, at ``upstream``. If this slot does not exist, the source could not continue before the change either."""
+    is_same_server = left.is_reachable and left.cluster == upstream.cluster
+    return old == new or (is_same_server and visible(old).get("slot.name") == visible(new).get("slot.name"))
 
 
 def _without_slot(

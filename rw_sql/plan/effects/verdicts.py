@@ -84,6 +84,8 @@ def counted(
     if not is_exact and why:
         text += f" ({why})"
     duplicates, gaps = (min(max(0, number), MOST_COUNTED - 1) for number in (duplicates, gaps))
+    if sizes is not None:
+        sizes = min(sizes[0], MOST_COUNTED - 1), min(sizes[1], MOST_COUNTED - 1)
     return Verdict(text=text, duplicates=duplicates, gaps=gaps, is_exact=is_exact, sizes=sizes)
 
 
@@ -167,7 +169,7 @@ def verdict(
             is_complete=positions.is_complete,
         )
         duplicates, gaps, doubt = move.counts()
-        sizes = move.within(seen).counts()[:2] if seen is not None and seen.files else None
+        sizes = move.sizes(seen) if seen is not None and seen.files else None
         why = why or doubt
         return counted(duplicates if has_records else 0, gaps, is_exact=not why, why=why, sizes=sizes)
     if not positions.read_splits:
@@ -218,6 +220,14 @@ class _Move:
             start=None if self.start is None else seen.place(self.start),
             reads=reads,
         )
+
+    def sizes(self, seen: UpstreamSplit) -> tuple[int, int]:
+        """Returns the numbers of repeated and skipped bytes. If the upstream has removed skipped files, the number of
+        skipped bytes is unknown, and at least MOST_COUNTED."""
+        duplicates, gaps, _ = self.within(seen).counts()
+        first = min(seen.files[0][0], self.new)
+        spans, reached = ((), self.old or 0) if self.reads is None else (self.reads.spans, self.reads.reached)
+        return duplicates, MOST_COUNTED if uncovered(spans, reached, first) else gaps
 
     def counts(self) -> tuple[int, int, str]:
         """Returns the numbers of repeated and skipped offsets, and the reason why these numbers are only upper limits.
@@ -310,7 +320,7 @@ def without_identity(
     split's offset.
     """
     return tuple(
-        replace(row, verdict=UNTOLD_SPLIT, duplicates=0, gaps=0, is_exact=True)
+        replace(row, verdict=UNTOLD_SPLIT, duplicates=0, gaps=0, is_exact=True, sizes=None)
         if (state := after.get(row.split)) is not None
         and state == before.get(row.split)
         and (seen := upstream.splits.get(row.split)) is not None

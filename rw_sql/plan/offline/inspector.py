@@ -227,6 +227,9 @@ class _Upstreams:
     def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
         return None
 
+    def lacks_slot(self, connector: str, options: PlannedOptions) -> bool:
+        return False
+
     def count_changes(
         self,
         connector: str,

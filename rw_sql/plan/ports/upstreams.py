@@ -88,6 +88,10 @@ class UpstreamPort(Protocol):
         respond."""
         ...
 
+    def lacks_slot(self, connector: str, options: PlannedOptions) -> bool:
+        """True if the upstream of a change data capture source responds and does not have the source's slot."""
+        ...
+
     def count_changes(
         self,
         connector: str,

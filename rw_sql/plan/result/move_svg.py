@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
 from rw_sql.plan.result.graph_svg import shortened, xml_text
 from rw_sql.plan.result.preview_text import total_text
 
@@ -163,9 +164,13 @@ def _effect(split: SplitPreview, x: object, top: int) -> Iterator[str]:
 def _effect_text(split: SplitPreview) -> str:
     most = "" if split.is_exact else "at most "
     duplicates, gaps = split.shown
-    said = [f"repeats {most}{duplicates}"] if split.duplicates else []
-    said += [f"skips {most}{gaps}"] if split.gaps else []
+    said = [f"repeats {_amount(most, duplicates)}"] if split.duplicates else []
+    said += [f"skips {_amount(most, gaps)}"] if split.gaps else []
     return ", ".join(said) or split.verdict
+
+
+def _amount(most: str, number: int) -> str:
+    return "an unknown number" if number >= MOST_COUNTED - 1 else f"{most}{number}"
 
 
 def _in_words(split: SplitPreview) -> str:

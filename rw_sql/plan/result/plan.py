@@ -49,7 +49,10 @@ class SplitPreview:
     @property
     def shown(self) -> tuple[int, int]:
         """The numbers of repeated and skipped records that a preview shows."""
-        return (self.duplicates, self.gaps) if self.sizes is None else self.sizes
+        if self.sizes is None:
+            return self.duplicates, self.gaps
+        # A corrected row has no effect, whatever its number of bytes was.
+        return self.sizes[0] if self.duplicates else 0, self.sizes[1] if self.gaps else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

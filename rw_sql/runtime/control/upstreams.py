@@ -107,6 +107,12 @@ class Upstreams:
         except CaptureError:
             return None
 
+    def lacks_slot(self, connector: str, options: PlannedOptions) -> bool:
+        try:
+            return change_connector(connector).slot_details(self._resolve(options)) is None
+        except CaptureError:
+            return False
+
     def count_changes(
         self,
         connector: str,

@@ -110,6 +110,8 @@ class Capture:
         is_new = is_new_upstream(context, snapshot, source, positions)
         tables = {table.upstream: progress_of(table, stored) for table in spec.tables}
         _await_columns(context, snapshot, spec, stored)
+        # This is read before the reader opens its connections, because an error of the store would leave them open.
+        unread = UnreadColumns.of(context.warehouse, source)
         reader = kind.change_reader(options)
         try:
             with _stalling(source):
@@ -134,7 +136,7 @@ class Capture:
         least = _least_bucket(snapshot, spec)
         unbegun = frozenset(each.upstream for each in spec.tables if begins_anew(each, stored))
         capture = Capture(context, source, split, specs, feed, tables, made, columns, adds, stored, least, unbegun)
-        capture.unread = UnreadColumns.of(context.warehouse, source)
+        capture.unread = unread
         capture._note_columns(tables)
         capture._limit_snapshots()
         return capture

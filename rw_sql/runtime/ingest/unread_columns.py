@@ -4,6 +4,7 @@ SHOW JOBS."""
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -37,13 +38,13 @@ class UnreadColumns:
 
     @staticmethod
     def of(warehouse: Warehouse, source: SourceRecord) -> UnreadColumns:
-        """The stored columns of a source."""
+        """The stored columns of a source. A file that is not JSON counts as missing: the source must be able to start
+        without the notice."""
         path = f"{warehouse.read_ranges(source.id, source.generation)}.{_FILE}"
-        try:
-            stored = json.loads(warehouse.read_text(path))
-        except FileNotFoundError:
-            stored = {}
-        return UnreadColumns(warehouse, path, stored)
+        stored: dict[str, dict[str, str]] | None = None
+        with suppress(FileNotFoundError):
+            stored = warehouse.read_json(path)
+        return UnreadColumns(warehouse, path, stored or {})
 
     def note(self, change: SchemaChange, unread: Collection[str]) -> None:
         """Notes a change of an upstream table's columns. ``unread`` are the added columns that a table of the source
@@ -51,20 +52,26 @@ class UnreadColumns:
         known = self.columns.get(change.table, {})
         kept = {name: change.retyped.get(name, kind) for name, kind in known.items() if name not in change.dropped}
         kept |= {name: change.added[name] for name in unread}
-        if kept == known:
-            return
-        self.columns[change.table] = kept
+        if kept != known:
+            self._store(change.table, kept)
+
+    def _store(self, table: str, columns: dict[str, str]) -> None:
+        self.columns[table] = columns
         if self.warehouse is not None:
-            self.warehouse.write_text(self.path, json.dumps(self.columns, sort_keys=True))
+            # The upstream reports a new column only once.
+            self.warehouse.write_text(self.path, json.dumps(self.columns, sort_keys=True), is_durable=True)
 
     def notice(self, table: str, tables: Sequence[TableRecord], known: Collection[str]) -> str | None:
         """The notice about an upstream table; None if ``tables``, which read this table, lack no column.
 
-        ``known`` are the present columns of the upstream table; empty if they are not known yet.
+        ``known`` are the present columns of the upstream table; empty if they are not known yet. Columns that no table
+        lacks any more are forgotten, because a table that is created later leaves them out on purpose.
         """
         columns = {name: kind for name, kind in self.columns.get(table, {}).items() if not known or name in known}
         missing = lacking(tables, known, columns)
         found = {name: columns[name] for name, without in missing.items() if without}
+        if tables and len(found) < len(missing):
+            self._store(table, {name: kind for name, kind in self.columns[table].items() if missing.get(name) != []})
         if not found:
             return None
         listed = ", ".join(f"{name} {kind}" for name, kind in found.items())

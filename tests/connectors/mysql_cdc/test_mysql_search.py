@@ -6,6 +6,7 @@ import random
 import struct
 import time
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,7 @@ from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.mysql_cdc import events, search
 from rw_sql.connectors.mysql_cdc.events import RowsPart, StreamColumn, TableMap
 from rw_sql.connectors.mysql_cdc.positions import number_of, parts_of
-from rw_sql.connectors.mysql_cdc.server import Facts, LogFile
+from rw_sql.connectors.mysql_cdc.server import Facts, LogFile, details
 from rw_sql.connectors.mysql_cdc.source import MysqlCdcConnector
 from rw_sql.connectors.mysql_cdc.statements import Effect
 from rw_sql.connectors.mysql_cdc.stream import Transaction
@@ -314,6 +315,27 @@ def test_numbers_are_lower_limits_if_the_log_does_not_arrive_in_time() -> None:
     assert counted(ends=False, only_first=True) is None
     assert counted(ends=True, only_first=True).first_end is None
     assert counted(*numbers, ends=True, only_first=True).first_end == 2 << 40
+
+
+def test_a_transaction_that_is_prepared_at_the_end_makes_the_number_a_lower_limit() -> None:
+    def count(*transactions: Transaction) -> Any:
+        stream: Any = CannedStream(ends=True)
+        stream.transactions = list(transactions)
+        return search._count(stream, 1 << 40, 9 << 40, time.monotonic() + 1.0, only_first=False)
+
+    prepared = Transaction(position=2 << 40, time=9, parts=[], prepared=(1 << 40,))
+    assert not count(prepared, replace(prepared, position=3 << 40, parts=[Effect("truncated", "d", "t")])).is_exact
+    assert count(prepared, truncating(3 << 40)).is_exact, "it was committed or rolled back before the end"
+    assert count(replace(prepared, position=10 << 40)).is_exact, "it was prepared after the end"
+
+
+def test_the_header_of_an_encrypted_file_is_not_unread() -> None:
+    facts = Facts(
+        settings={"server_uuid": "u"}, logs=(LogFile(name="b.000002", sequence=2, size=1512),), end=number_of(2, 1000)
+    )
+    found = details(facts)
+    assert found is not None
+    assert (found.bytes_behind(number_of(2, 1000)), found.bytes_behind(number_of(2, 900))) == (0, 100)
 
 
 def test_rows_that_cannot_be_counted_make_the_number_a_lower_limit() -> None:

@@ -60,6 +60,22 @@ def test_only_bytes_that_were_read_are_repeated() -> None:
     assert total_text([row]) == "DUPLICATES at most 200, GAP 0"
 
 
+def test_the_size_of_files_that_the_server_has_removed_is_unknown() -> None:
+    for row in (
+        moved(number_of(2, FIRST), (number_of(1, 4), number_of(1, 500)), old=number_of(1, 500)),
+        moved(number_of(2, FIRST), old=number_of(1, 500)),
+    ):
+        assert row.verdict == "GAP of unknown size (bytes)"
+        assert total_text([row]) == "DUPLICATES 0, GAP of unknown size"
+    read = (number_of(1, 4), number_of(3, 100)), (number_of(1, 4), number_of(1, 500))
+    assert moved(number_of(3, 200), *read, old=number_of(1, 500)).verdict.endswith("at most 100 (bytes)")
+
+
+def test_a_row_whose_effect_was_corrected_counts_no_bytes() -> None:
+    row = replace(moved(number_of(3, 400)), verdict="NONE", duplicates=0, gaps=0)
+    assert total_text([row]) == "DUPLICATES 0, GAP 0"
+
+
 def test_positions_at_one_place_of_the_log_have_no_bytes_between_them() -> None:
     row = moved(number_of(4, 200), old=number_of(4, 200) + 3)
     assert (row.verdict, row.duplicates) == ("DUPLICATES at most 0 (bytes)", 3)

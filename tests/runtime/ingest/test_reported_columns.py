@@ -115,3 +115,29 @@ def test_columns_that_no_table_reads_are_known_after_a_restart(tmp_path: Path) -
     assert again.columns == {UPSTREAM: {"more": "bigint"}}
     assert again.notice(UPSTREAM, tables, ("id", "word", "more")) == columns.notice(UPSTREAM, tables, ())
     assert again.notice(UPSTREAM, tables, ("id", "word")) is None, "another upstream table has no such column"
+
+
+def test_a_file_that_a_power_cut_emptied_counts_as_missing(tmp_path: Path) -> None:
+    world = cdc_world(A)
+    warehouse, record = Warehouse.at(str(tmp_path)), source(world)
+    columns = UnreadColumns.of(warehouse, record)
+    columns.note(SchemaChange(table=UPSTREAM, position=1, added={"more": "integer"}), ("more",))
+    warehouse.write_text(columns.path, "")
+    assert UnreadColumns.of(warehouse, record).columns == {}
+
+
+def test_a_table_that_is_created_later_leaves_a_known_column_out_on_purpose(tmp_path: Path) -> None:
+    world = cdc_world(A)
+    warehouse, record = Warehouse.at(str(tmp_path)), source(world)
+
+    def notice() -> str | None:
+        tables = [found for found in world.snapshot.all("table") if isinstance(found, TableRecord)]
+        return UnreadColumns.of(warehouse, record).notice(UPSTREAM, tables, ("id", "word", "amount"))
+
+    change = SchemaChange(table=UPSTREAM, position=1, added={"amount": "numeric(10,2)"})
+    UnreadColumns.of(warehouse, record).note(change, ("amount",))
+    assert "ALTER TABLE a ADD COLUMN amount" in str(notice())
+    world.run("ALTER TABLE a ADD COLUMN amount NUMERIC(10, 2)")
+    assert notice() is None
+    world.run(B.replace("TABLE b", "TABLE c").replace(", amount NUMERIC(10, 2)", ""))
+    assert notice() is None

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from rw_sql.connectors.base import Upstream
-from rw_sql.connectors.changes import ChangeCount
+from rw_sql.connectors.changes import CaptureError, ChangeCount
+from rw_sql.errors import UPSTREAM_UNREACHABLE
 from rw_sql.metastore.records import DISCOVERY, Operation
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.offset_ranges import ReadIncarnation
 from rw_sql.model.options import visible
 from rw_sql.plan.statements.common import take_up_new_topics
+from rw_sql.runtime.control import upstreams
 from rw_sql.runtime.ingest.capture import is_new_upstream
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.plan import canned_inspector
@@ -364,6 +366,23 @@ def test_an_undo_that_leads_back_to_a_slot_that_was_dropped_is_refused() -> None
         f"PAUSE SOURCE pg; ALTER SOURCE pg UNSAFE SET (slot.name = 'rw'); {FORGET}; RESUME SOURCE pg: creates the slot "
         "and reads the tables again"
     )
+
+
+def test_an_undo_of_an_option_does_not_need_a_slot_that_was_missing_before() -> None:
+    world = read_world()
+    world.run("ALTER SOURCE pg UNSAFE SET (auto.schema.change = 'true')")
+    world.slot = None
+    assert world.plan(undo(world)).preview is not None
+
+
+def test_a_server_that_does_not_respond_has_not_lost_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent:
+        def slot_details(self, _options: object) -> None:
+            raise CaptureError(UPSTREAM_UNREACHABLE, "too many connections", is_temporary=True)
+
+    monkeypatch.setattr(upstreams, "change_connector", lambda _: Silent())
+    port = upstreams.Upstreams(cast("Any", lambda _: {}), {}, lambda _: False)
+    assert not port.lacks_slot("postgres-cdc", ())
 
 
 def test_a_block_says_that_the_source_stalls_at_another_slot_unless_the_tables_are_read_again() -> None:
