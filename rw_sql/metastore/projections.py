@@ -106,7 +106,8 @@ def newest_rows(table: pa.Table, keys: Sequence[str], order: str) -> pa.Table:
 
 
 def fold_rows(projection: Projection, table: pa.Table) -> pa.Table | None:
-    """The rows to keep when the projection is folded; None if most rows are still needed.
+    """The rows to keep when the projection is folded. None if folding is not worthwhile, because the projection still
+    needs most of its rows.
 
     The row of a dropped object is kept, because ids are never reused. The row of an unassigned split or of a forgotten
     state is kept as long as this row is the last change to its fragment, because the row determines the fragment's

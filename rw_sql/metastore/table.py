@@ -321,7 +321,7 @@ class StoredTable:
 
         If ``above`` (column, value) is given, a file is skipped if the column has no larger value in this file
         according to the file's statistics. If ``among`` (column, values) is given, the result has only the rows with
-        one of these values, and the other rows are not in memory at the same time.
+        one of these values. The other rows are dropped while the method reads, and are never all in memory.
         """
         with self.lock:
             for _ in range(_MOST_TRIES):

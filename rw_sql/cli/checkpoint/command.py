@@ -151,7 +151,7 @@ def set_offsets(
     output: _MoveOutput = "text",
 ) -> None:
     """Rewrite the positions of a stopped job. The job keeps its state. The command keeps a backup of the
-    replaced files, which rw-sql checkpoint undo restores."""
+    files that it replaces. To restore these files, run: rw-sql checkpoint undo."""
     from rw_sql.cli.checkpoint.running import Upstreams, move_checkpoint, statement_of, target_of
 
     require_move_output(output, is_dry_run=dry_run)

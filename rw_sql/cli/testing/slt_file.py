@@ -185,8 +185,9 @@ def topics_of(records: list[SltRecord]) -> frozenset[str]:
 
 
 def rewritten(text: str, file: str, records: list[SltRecord], found: dict[int, list[str]]) -> str:
-    """Returns the file's text, in which the rows in ``found`` replace the expected rows. ``found`` maps the index of
-    the line at which a query's expected rows begin to the new rows."""
+    """Returns the file's text, in which the rows in ``found`` replace the expected rows. ``found`` contains
+    the new rows of each query. The keys of ``found`` are the indexes of the lines at which the queries' expected rows
+    begin."""
     lines = text.split("\n")
     for record in reversed(records):
         if record.file == file and record.rows_at in found:

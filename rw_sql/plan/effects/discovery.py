@@ -70,7 +70,7 @@ def discover(
     forget: Collection[str] = (),
     forgotten: Collection[str] = (),
 ) -> Discovery:
-    """Assigns every split of the upstream.
+    """Assigns every split of the upstream to the source.
 
     A split whose stored position has the same identity keeps this position, unless the split is in ``forget``. If a
     partition was added to a topic that the source already reads, the source begins at the first record of the

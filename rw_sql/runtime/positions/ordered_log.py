@@ -1,8 +1,8 @@
 """Reads a source's log batch by batch in the order of the log, although Delta divides commits and snapshots among
 batches.
 
-Delta's stream limits the size of a batch: it ends a batch at a file of a commit, or of the snapshot with which a query
-begins. The files of a commit have no order, and a snapshot's files are in the order of their times, which compaction
+Delta's stream limits the size of a batch. A batch can therefore end after any file, even in the middle of a commit, or
+in the middle of the snapshot that a query reads first. The files of a commit have no order, and a snapshot's files are in the order of their times, which compaction
 changes. Therefore, a later batch of the stream may contain an earlier row of a key.
 
 Therefore, for a reader that depends on the order, this module distributes the rows of such a commit or snapshot among

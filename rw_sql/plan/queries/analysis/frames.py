@@ -34,8 +34,8 @@ class Attribute:
 
 
 class Unknown:
-    """The origin of a column that a query names but that no relation has. The name of this column causes a separate
-    error, and no hint suggests this name."""
+    """The origin of a column that a query names but that no relation has. Another error
+    already reports the name of this column, and no hint suggests this name."""
 
 
 def is_unknown(attribute: Attribute) -> bool:
