@@ -2,8 +2,9 @@
 batches.
 
 Delta's stream limits the size of a batch. A batch can therefore end after any file, even in the middle of a commit, or
-in the middle of the snapshot that a query reads first. The files of a commit have no order, and a snapshot's files are in the order of their times, which compaction
-changes. Therefore, a later batch of the stream may contain an earlier row of a key.
+in the middle of the snapshot that a query reads first. The files of a commit have no order, and a snapshot's files are
+in the order of their times, which compaction changes. Therefore, a later batch of the stream may contain an earlier row
+of a key.
 
 Therefore, for a reader that depends on the order, this module distributes the rows of such a commit or snapshot among
 the batches in another way than Delta's stream. The module reads the positions of all rows of the commit or snapshot,
