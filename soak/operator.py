@@ -63,7 +63,7 @@ class Operator:
     counts: Counter[str] = field(default_factory=Counter)
     story: list[str] = field(default_factory=list)
     longest_seconds: float = 0.0
-    _moves: list[tuple[str, dict[tuple[str, int], int], bool, int]] = field(default_factory=list)
+    _moves: list[tuple[str, dict[tuple[str, int], int], Collection[tuple[str, int]], int]] = field(default_factory=list)
 
     def begin(self) -> None:
         """Creates the sources, the table and the views."""
@@ -253,15 +253,15 @@ class Operator:
     def _move(self) -> None:
         upstream = self.upstream
         to = next(topic for topic in TOPICS if topic != upstream.reads)
-        self._remember(())
+        # The move assigns the partitions that have no position. UNDO takes these partitions away again.
+        self._remember({(to, partition) for partition in range(TOPICS[to])} - upstream.positions.keys())
         self.say(f"ALTER SOURCE s UNSAFE SET (topic = '{to}')")
         # The source keeps the positions of the topic that it no longer reads, until RESET SOURCE SPLITS discards them.
-        # UNDO restores the positions that an operation changed, and a move changes no position.
         upstream.reads = to
         self.counts["topics moved"] += 1
 
     def _forget(self) -> None:
-        self._remember()
+        self._remember(tuple(self.upstream.positions))
         self.say("RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)")
         self.upstream.positions.clear()
         self.counts["offsets forgotten"] += 1
@@ -269,23 +269,23 @@ class Operator:
     def _undo(self) -> None:
         if not self._moves:
             return
-        topic, positions, is_all, operations = self._moves.pop()
+        topic, positions, changed, operations = self._moves.pop()
         number = self._ask("SHOW UNSAFE OPERATIONS FOR s")[0][0]
         assert self._operations() >= operations
         self._during(lambda: self.say(f"UNDO OPERATION {number} ALLOW DUPLICATES, GAPS"))
         self.upstream.reads = topic
-        if is_all:
-            self.upstream.positions.clear()
+        for place in changed:
+            self.upstream.positions.pop(place, None)
         self.upstream.positions.update(positions)
         self.counts["operations undone"] += 1
         self._moves.clear()
 
-    def _remember(self, changed: Collection[tuple[str, int]] | None = None) -> None:
-        """Stores the positions that an operation is about to change, so that it can be undone: all positions, or those
-        of the partitions in ``changed``."""
+    def _remember(self, changed: Collection[tuple[str, int]]) -> None:
+        """Stores the positions of the partitions in ``changed``, which an operation is about to change, so that the
+        operation can be undone. A partition may have no position."""
         positions = self.upstream.positions
-        kept = {place: offset for place, offset in positions.items() if changed is None or place in changed}
-        self._moves.append((self.upstream.reads, kept, changed is None, self._operations()))
+        kept = {place: positions[place] for place in changed if place in positions}
+        self._moves.append((self.upstream.reads, kept, changed, self._operations()))
 
     def _another_view(self) -> None:
         if self.counts["views created"] > self.counts["views dropped"]:
