@@ -210,14 +210,26 @@ class CapturedShop:
         assert set(now.values()) == {1}, now.most_common(3)
         assert not before - now
 
+    def acknowledged(self) -> dict[str, int]:
+        """The position that each slot has acknowledged."""
+        return dict(
+            self.database.run(
+                "SELECT s.slot_name, (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots s "
+                f"WHERE slot_name LIKE '%{self.database.schema}'"
+            )
+        )
+
+    def wait_for_acknowledgement(self) -> None:
+        """Waits until the slot of the source has acknowledged the present position. The reader acknowledges a commit of
+        the source's log after the commit, so a FLUSH does not wait for it."""
+        reached = self.position()
+        wait_until(lambda: max(self.acknowledged().values()) >= reached, "the acknowledgement")
+
     def require_acknowledged_at_most_committed(self) -> None:
         """The slots are never ahead of the position that the source's log has."""
-        slots = self.database.run(
-            "SELECT s.slot_name, (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots s "
-            f"WHERE slot_name LIKE '%{self.database.schema}'"
-        )
+        slots = self.acknowledged()
         reached = self.position()
-        assert all(at <= reached for _, at in slots), (slots, reached)
+        assert all(at <= reached for at in slots.values()), (slots, reached)
 
     def continuity(self, operation: int) -> Any:
         """The row of SHOW SOURCE CONTINUITY for an operation."""

@@ -166,6 +166,7 @@ def test_a_move_that_the_slot_cannot_make_is_refused_with_the_next_statement(sho
     session = shop.session
     shop.writer.wait_for(10)
     session.run("FLUSH")
+    shop.wait_for_acknowledgement()
     shop.pause()
     at = shop.position()
     early = refused(shop, f"INJECT SOURCE OFFSETS pg VALUES ('{SPLIT}' = '0/1')")
@@ -241,6 +242,7 @@ def test_a_move_whose_changes_were_acknowledged_names_what_reads_the_tables_agai
     shop.require_arrived(before, said)
     shop.writer.wait_for(5)
     session.run("FLUSH")
+    shop.wait_for_acknowledgement()
     epoch = shop.newest_operation()
     for statement in (f"UNDO OPERATION {epoch}", f"REWIND SOURCE pg TO OPERATION {epoch}"):
         wait_for_point(shop, epoch)
