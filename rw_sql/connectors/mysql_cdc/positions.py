@@ -70,3 +70,27 @@ def sequence_of(file: str) -> int:
     if found is None:
         raise CaptureError(UPSTREAM_MISSING, f'the server\'s log file "{file}" has no number')
     return int(found[1])
+
+
+class LogPlace:
+    """The place in the log up to which a connection has received events.
+
+    ``sequence`` is the sequence number of the file, and ``at`` is the position in the file. Events state only the lower
+    32 bits of their end.
+    """
+
+    def __init__(self, sequence: int = 0, at: int = 0) -> None:
+        self.sequence = sequence
+        self.at = at
+
+    def rotate(self, file: str, at: int) -> None:
+        """Moves the place to the position ``at`` of another file, or of the same file."""
+        self.sequence, self.at = sequence_of(file), at
+
+    def advance(self, end: int) -> int:
+        """Moves the place to the end of an event, given its stated end. Returns the number of this position."""
+        wraps, last = divmod(self.at, _POSITIONS)
+        if end < last:  # After 4 GiB, the stated position begins at 0 again.
+            wraps += 1
+        self.at = wraps * _POSITIONS + end
+        return number_of(self.sequence, self.at)

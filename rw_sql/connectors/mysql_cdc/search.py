@@ -18,7 +18,7 @@ from rw_sql.connectors.changes import CaptureError, ChangeCount
 from rw_sql.connectors.mysql_cdc import events
 from rw_sql.connectors.mysql_cdc.connection import connect, databases_of, parts_of, rows_of, unreachable
 from rw_sql.connectors.mysql_cdc.events import RowsPart, TableMap
-from rw_sql.connectors.mysql_cdc.positions import FIRST, STEPS, number_of, sequence_of, shown
+from rw_sql.connectors.mysql_cdc.positions import FIRST, STEPS, LogPlace, number_of, sequence_of, shown
 from rw_sql.connectors.mysql_cdc.positions import parts_of as position_parts
 from rw_sql.connectors.mysql_cdc.server import facts_over, read_facts
 from rw_sql.connectors.mysql_cdc.stream import Stream, Watched, next_packet, request_log, stream_error
@@ -265,8 +265,8 @@ def _created(options: Mapping[str, str], file: str, timeout: float, deadline: fl
 def _events(options: Mapping[str, str], file: str, at: int, timeout: float, deadline: float) -> Iterator[_Event]:
     """The events of the log from the position ``at`` of a file to the present end of the log. Raises CaptureError,
     also after ``deadline``."""
-    sequence, last_end, wraps = sequence_of(file), at, 0
-    place = shown(number_of(sequence, at))
+    place = LogPlace(sequence_of(file), at)
+    start = shown(number_of(place.sequence, at))
     connection = connect(options, timeout)
     try:
         has_checksum = request_log(connection, file, at, _NOT_A_REPLICA, stops_at_end=True)
@@ -274,7 +274,7 @@ def _events(options: Mapping[str, str], file: str, at: int, timeout: float, dead
             if time.monotonic() > deadline:
                 raise CaptureError(
                     UPSTREAM_UNREACHABLE,
-                    f"the server did not send its log after {place} in time",
+                    f"the server did not send its log after {start} in time",
                     hint="INJECT SOURCE OFFSETS SOURCE_NAME VALUES (…) sets the position without a search",
                     is_temporary=True,
                 )
@@ -282,19 +282,17 @@ def _events(options: Mapping[str, str], file: str, at: int, timeout: float, dead
             if header.kind == events.FORMAT:
                 has_checksum = events.states_checksum(data)
             if header.kind == events.ROTATE:
-                name, last_end = events.parse_rotate(events.body_of(data, has_checksum=has_checksum))
-                sequence, wraps = sequence_of(name), 0
+                place.rotate(*events.parse_rotate(events.body_of(data, has_checksum=has_checksum)))
                 continue
-            begin = last_end
+            begin = place.at
             if header.end:
-                if header.end < last_end:  # After 4 GiB, the position begins at 0 again.
-                    wraps += 1
-                last_end, begin = header.end, header.end - header.size
-            yield _Event(header.kind, header.time, number_of(sequence, begin + (wraps << 32)))
+                place.advance(header.end)
+                begin = place.at - header.size
+            yield _Event(header.kind, header.time, number_of(place.sequence, begin))
     except (pymysql.Error, OSError) as error:
-        raise stream_error(error, options, place) from error
+        raise stream_error(error, options, start) from error
     except (struct.error, IndexError, ValueError) as error:
-        raise CaptureError(UPSTREAM_UNREACHABLE, f"the server sent {error} after {place}", is_temporary=True) from error
+        raise CaptureError(UPSTREAM_UNREACHABLE, f"the server sent {error} after {start}", is_temporary=True) from error
     finally:
         with contextlib.suppress(pymysql.Error, OSError):
             connection._force_close()

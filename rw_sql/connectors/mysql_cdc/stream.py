@@ -15,7 +15,7 @@ from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.mysql_cdc import events
 from rw_sql.connectors.mysql_cdc.connection import code_of, connect, unreachable
 from rw_sql.connectors.mysql_cdc.events import BrokenEventError, RowsPart, TableMap
-from rw_sql.connectors.mysql_cdc.positions import number_of, sequence_of, shown
+from rw_sql.connectors.mysql_cdc.positions import LogPlace, number_of, sequence_of, shown
 from rw_sql.connectors.mysql_cdc.server import AGAIN
 from rw_sql.connectors.mysql_cdc.statements import Effect, effects_of
 from rw_sql.connectors.support.messages import without_password
@@ -138,7 +138,7 @@ class Stream:
         self._is_at_end = False
         self._stops_at_end = False
         self._watched = Watched()
-        self._file, self._sequence, self._last_end, self._wraps = "", 0, 0, 0
+        self._file, self._place = "", LogPlace()
         self._has_checksum = True
         self._created: dict[int, tuple[int, int]] = {}
         self._group: _Group | None = None
@@ -161,7 +161,7 @@ class Stream:
             self._has_checksum = request_log(connection, file, at, self._server_id, stops_at_end=stops_at_end)
         except (pymysql.Error, OSError) as error:
             raise unreachable(error, self._options) from error
-        self._file, self._sequence = file, sequence_of(file)
+        self._file, self._place = file, LogPlace(sequence_of(file))
         self._thread = threading.Thread(target=self._run, name="rw_sql-binlog", daemon=True)
         self._thread.start()
 
@@ -260,7 +260,7 @@ class Stream:
         kind = header.kind
         if kind == events.FORMAT:
             self._has_checksum = events.states_checksum(data)
-            self._created.setdefault(self._sequence, (header.time, header.server))
+            self._created.setdefault(self._place.sequence, (header.time, header.server))
         body = events.body_of(data, has_checksum=self._has_checksum or kind == events.FORMAT)
         end = self._end(header.end)
         match kind:
@@ -313,22 +313,17 @@ class Stream:
 
     def _end(self, at: int) -> int:
         """The number of the position after an event; 0 for an event that is in no file."""
-        if not at:
-            return 0
-        if at < self._last_end:  # After 4 GiB, the position begins at 0 again.
-            self._wraps += 1
-        self._last_end = at
-        return number_of(self._sequence, at + (self._wraps << 32))
+        return self._place.advance(at) if at else 0
 
     def _rotate(self, body: bytes, *, is_real: bool) -> None:
         name, at = events.parse_rotate(body)
         if name != self._file or is_real:
-            self._file, self._sequence = name, sequence_of(name)
+            self._file = name
             self._maps.clear()
             self._group = None  # A transaction without an end was cut off by a crash of the server: it did not commit.
-        self._last_end, self._wraps = at, 0
+        self._place.rotate(name, at)
         if self._group is None:
-            self._pass(number_of(self._sequence, at))
+            self._pass(number_of(self._place.sequence, at))
 
     def _table_map(self, body: bytes) -> None:
         at = 8
