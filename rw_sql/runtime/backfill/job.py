@@ -1,5 +1,8 @@
-"""Backfills a view in three phases: the job reads the records that are older than the view into a staging table,
-streams the staging table through the view's query, and makes the query continue with the live log.
+"""Backfills a view in three phases.
+
+1. The job copies the records that are older than the view into a staging table.
+2. The view's query reads the staging table as a stream.
+3. The query continues with the live log.
 
 After a crash, each phase continues where it was interrupted. The commits of the staging table record the offsets that
 the table contains. The view's query reads the staging table as a stream up to the table's end, with the view's own
@@ -445,7 +448,7 @@ class BackfillReader:
             raise StalledError(
                 f"{error}: {name} cannot contain this record; a view over a source without INCLUDE header can"
             ) from error
-        # This follows the call of the connector, which makes the files of secrets that executors need.
+        # The check follows ``read_records``, because the connector makes the files of secrets that executors need.
         warehouse = self.backfill.context.warehouse
         require_executors(warehouse, spark, packages_on_executors(self.kind, statement))
         added = added_fields(self.backfill.context.metastore.snapshot(), self.source)

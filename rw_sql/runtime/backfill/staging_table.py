@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 _WHOLE = "the end of the history"
-"""The last commit of a staging table has this text in two places: as the name of the split in the commit's ranges, and
-as the error text of the commit's only row. Views skip this row."""
+"""The last commit of a staging table has this text as the name of the split in its ranges, and as the error text of its
+only row. Views skip this row."""
 
 
 def is_there(warehouse: Warehouse, path: str) -> bool:

@@ -33,10 +33,10 @@ def add_columns(context: Context, source_id: int, table: str, known: Collection[
     """Adds new columns of an upstream table (``added``) to those tables of the source that read all other columns
     (``known``) of that upstream table. All columns are added in one operation.
 
-    If the upstream table no longer has a column in ``known``, a table need not read this column to get the added
-    columns. For example, a column was renamed upstream, and a user has dropped the column with the old name from a
-    table. This table still gets the column with the new name. Returns False if no column was added, for example because
-    the type of the column is not supported. The reason is logged.
+    If the upstream table no longer has a column in ``known``, a table gets the added columns even if it does not read
+    this column. Example: a column is renamed upstream, and a user drops the old column from a table. This table still
+    gets the column with the new name. Returns False if no column was added, for example because the type of the column
+    is not supported. The reason is logged.
     """
     snapshot = context.metastore.snapshot()
     source = snapshot.get(source_id)

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 _MOST_DISCOVERIES = 4
 _LOCKED_SECONDS = 1.0
-"""While a statement keeps readers stopped until its commit, this is the interval in seconds between two checks."""
+"""The interval in seconds between two checks while a statement keeps readers stopped until its commit."""
 
 
 class SplitDiscovery:
@@ -146,7 +146,7 @@ class SplitDiscovery:
                 problem = f"{type(error).__name__}: {cause_line(str(error))}"
         finally:
             if is_changed and not is_complete:
-                self._changed.setdefault(source_id)  # The splits that may have changed are still not checked.
+                self._changed.setdefault(source_id)  # The source still needs a check.
             with self._next_check_lock:
                 if self._due(source_id) == math.inf:
                     self._next_check[source_id] = time.monotonic() + interval

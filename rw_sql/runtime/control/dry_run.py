@@ -50,12 +50,12 @@ class Foreseen:
 
 
 class DryRun:
-    """A session that predicts statements without committing anything.
+    """A session that predicts the effects of statements and commits nothing.
 
     The session also serves as the catalog for routing the script's statements.
 
-    The prediction assumes that a source created by the script has read nothing, that a source paused by the script has
-    stopped, and that the rebuilds for which the script waits succeed.
+    The prediction assumes that sources created by the script have read nothing, that sources paused by the script have
+    stopped, and that awaited rebuilds succeed.
     """
 
     def __init__(self, context: Context, parameters: Mapping[str, str]) -> None:

@@ -184,8 +184,7 @@ class Executor:
         try:
             return self._collect(statement, session, block)
         except BaseException:
-            # Any exception, including Ctrl-C, aborts the block, because COMMIT must not run a block that lacks a
-            # statement.
+            # Any exception, including Ctrl-C, aborts the block, because COMMIT may run only complete blocks.
             block.is_aborted = True
             raise
 
@@ -458,7 +457,7 @@ def _longest_pause(attempt: int, seconds: float) -> float:
     """The maximum pause, in seconds, after an attempt that took ``seconds`` and lost to another statement.
 
     The pause has a random length, so that several sessions do not commit at the same time again. The more often a
-    statement has lost, the shorter are its pauses, so that statements that began later do not overtake it all the time.
+    statement has lost, the shorter are its pauses, so that later statements do not overtake it each time.
     """
     return min(_PAUSE_SECONDS, seconds) / attempt
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 _PASSING_SECONDS = 0.3
 _REPLACED_SECONDS = 10.0
-"""The interval in seconds at which this process checks whether another process has replaced its reports. The interval
-applies only to a warehouse in an object store, where each check is a request. On a local path, every pass makes this
-check."""
+"""The interval in seconds at which this process checks whether another process has overwritten the statuses that this
+process has stored. The interval applies only to a warehouse in an object store, where each check is a request. On a
+local path, every pass makes this check."""
 
 _LONG_RETRY_SECONDS = 1.0
 """The time in seconds after which the status of a job shows that a retry is in progress. On an idle machine, most
@@ -96,8 +96,8 @@ class JobSlot:
 
     @property
     def is_unchanged_by_rest(self) -> bool:
-        """True if the job has the spec that the catalog requires and is in one of three states: the job is at rest, is
-        being stopped in order to rest, or is being woken."""
+        """True if the job has the spec that the catalog requires, and is at rest, is being stopped in order to rest, or
+        is being woken."""
         if self.going_to_rest is not None:
             return self.going_to_rest == self.wanted
         return self.idle is not None and self.running is None and self.idle.spec == self.wanted

@@ -383,9 +383,9 @@ class Owner:
             self._warn("dropped objects could not be removed yet: %s", error)
 
     def _is_asked_after(self, epoch: int) -> bool:
-        """True if another process may be waiting until the lease contains ``epoch``. This is the case if the other
-        process has committed the statement with this epoch, or if the next statement of the other process depends on a
-        pause with this epoch."""
+        """True if another process may be waiting until the lease contains ``epoch``. The other process may be waiting
+        if it has committed the statement with this epoch, or if its next statement depends on a pause with this epoch.
+        """
         metastore = self._context.metastore
         if not metastore.has_made(self._told_epoch, epoch):
             return True

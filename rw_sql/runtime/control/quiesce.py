@@ -58,7 +58,7 @@ read the lock."""
 _LOOK_SECONDS = 0.02
 _MARK_SECONDS = 1.0
 _PAUSED_SECONDS = 0.2
-"""The time between two attempts of a statement for which a reader of a paused source still has to stop."""
+"""The time in seconds between two attempts of a statement that waits until a reader of a paused source has stopped."""
 
 _T = TypeVar("_T")
 
@@ -69,9 +69,9 @@ def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, seen_seconds: float | 
     A lock is valid until the commit that follows its epoch. A lock also becomes invalid when its process ends, so that
     sources resume after a session is killed. Finally, a lock becomes invalid after LOCK_SECONDS, because its session
     may be suspended, or may never get an answer to its question. ``seen_seconds`` is the time in seconds since this
-    process first read the lock. For a lock that a process on another machine made, this time is compared with
-    LOCK_SECONDS, because the clock of the other machine may differ from the clock of this machine. The lock is at least
-    as old as this time, so the lock expires on this machine no earlier than in the process that made it.
+    process first read the lock. For a lock from another machine, this time is compared with LOCK_SECONDS, because the
+    clocks of the two machines may differ. The lock is at least as old as this time, so the lock expires on this machine
+    no earlier than in the process that made it.
     """
     if lock.is_released or snapshot.epoch != lock.epoch:
         return False

@@ -127,8 +127,8 @@ class Reconciler:
         if snapshot.epoch != self._wanted_epoch or kept != self._kept:
             self._want({job: spec for job, spec in wanted.items() if job not in kept})
             for job in stopped_by_statements:
-                # The slot has no running job. It is needed to report the reason, because the stored reason may come
-                # from a killed owner.
+                # The slot has no running job. The slot serves to report the current reason, because a killed owner may
+                # have stored another reason.
                 self._slots.setdefault(job, JobSlot(job_id=job, object_id=wanted[job].object_id))
             self._wanted_epoch, self._kept = snapshot.epoch, frozenset(kept)
             self._owed = withheld & wanted.keys()
@@ -352,8 +352,8 @@ class Reconciler:
             return Failure(reason=slot.last_error)
         except Exception as error:  # noqa: BLE001 - log_error logs the error
             # Connectors, Arrow and Spark may raise any exception here. The reason is reported, the job is retried
-            # later, and the other jobs continue. Without this handler, the job would be retried immediately, again and
-            # again.
+            # later, and the other jobs continue. Without this handler, the job would be retried in a loop without
+            # pauses.
             reason = f"{type(error).__name__}: {cause_line(str(error))}"
             if not self._context.explains(error):
                 log_error(logger, f"{slot.job_id}: {reason}", error if slot.last_error != reason else None)

@@ -2,9 +2,9 @@
 the job's query was closed, and shows whether new input has been committed since then.
 
 A waiting streaming query polls its input dozens of times a second, and occupies threads, a Spark session and
-connections. Therefore, if the job of a source, view or sink has had nothing to read for ``idle_job_timeout``, the job
-is stopped in the same way as at the end of the process. The stopped job still counts as running. When the job is woken,
-it is started like any other job.
+connections. Therefore, a job of a source, view or sink that has had nothing to read for ``idle_job_timeout`` is stopped
+in the same way as at the end of the process. The stopped job still counts as running. When the job is woken, it is
+started like any other job.
 """
 
 from __future__ import annotations
@@ -179,10 +179,9 @@ def may_rest(spec: JobSpec | None) -> bool:
 def has_been_quiet(context: Context, running: Job, seconds: float, *, since: float, now: float) -> bool:
     """True if a running job may rest and has had nothing to do for ``seconds``, the value of ``idle_job_timeout``.
 
-    This means that the job has committed no batch in this time, and that this time has passed since ``since``.
-    ``since`` is the time of the job's start or of the last check for work. If the job has a longer minimum interval
-    between batches, it must have committed no batch for this interval. ``since`` and ``now`` are values of
-    ``time.monotonic()``.
+    ``since`` is the time of the job's start or of the last check for work, and must be more than ``seconds`` ago. In
+    addition, the job must have committed no batch for ``seconds``, or for the job's minimum interval between batches if
+    this interval is longer. ``since`` and ``now`` are values of ``time.monotonic()``.
     """
     spec = running.spec
     if not may_rest(spec) or now - since <= seconds:
@@ -237,9 +236,9 @@ def stored(idle: Mapping[str, Idle]) -> str:
 def read_stored(context: Context, text: str, wanted: Mapping[str, JobSpec]) -> dict[str, Idle]:
     """Returns those jobs in the result of :func:`stored` that may stay at rest in this process.
 
-    A job may stay at rest if two conditions are met: its definition and position are the same as at the end of its last
-    run, and nothing has been committed to its inputs since then. After an upgrade of rw_sql, each job is started once,
-    because a start adapts the job's table.
+    A job may stay at rest if its definition and position have not changed since its last run, and nothing has been
+    committed to its inputs since then. After an upgrade of rw_sql, each job is started once, because a start adapts the
+    job's table.
     """
     runs, snapshot = context.metastore.jobs.last_runs(), context.metastore.snapshot()
     found: dict[str, Idle] = {}

@@ -261,7 +261,7 @@ class Rests:
             try:
                 self._context.sessions.forget_tables(self._tables(idle))
             except Py4JError as error:
-                # The job has stopped; at worst, Spark keeps some memory.
+                # The job has stopped. After this error, Spark only keeps the tables' state in memory.
                 logger.warning("Spark still caches the tables of %s: %s", slot.job_id, cause_line(str(error)))
         return idle if running is None else idle.after_stop(self._context, running)
 
@@ -355,7 +355,7 @@ class Rests:
                     reader.wake(behind)
 
     def _report(self, finding: Finding) -> None:
-        """Stores a change that the watcher has found until the next pass. The watcher calls this method on its own
+        """Stores, until the next pass, a change that the watcher has found. The watcher calls this method on its own
         threads."""
         with self._lock:
             is_over = bool(self._troubled) and not self._troubled.isdisjoint(finding.answered)

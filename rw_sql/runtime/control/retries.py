@@ -74,7 +74,8 @@ class Trouble:
         return f"{FLAPPING}: restarted {self.failures} times in {period}; last failure: {self.reason}"
 
     def delay_before_retry(self, delay: float, *, is_lasting: bool = False) -> float:
-        """The delay in seconds before the next retry. ``delay`` is the delay that the last failure alone would cause.
+        """The delay in seconds before the next retry. ``delay`` is the job's present delay, which a change of the job's
+        spec resets.
 
         The result is at least as long as the number of failed runs requires. For a lasting reason, the result is the
         maximum delay, because a retry alone cannot remove such a reason.

@@ -33,8 +33,8 @@ class SessionState:
 
     ``ask`` is a function that asks the user to confirm an unsafe statement; None if no user can answer. ``on_progress``
     is a function that receives the progress of backfills and refreshes while a statement waits for them. ``waiting``
-    describes the jobs for which the running statement waits. If this process runs the statements of a session in
-    another process, ``user`` is the operating system's user of that session; None for a session of this process.
+    describes the jobs for which the running statement waits. If the session belongs to another process, which sends its
+    statements to this process, ``user`` is that process's user of the operating system; otherwise, ``user`` is None.
     """
 
     parameters: dict[str, str] = field(default_factory=dict)

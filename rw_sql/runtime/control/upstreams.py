@@ -163,7 +163,7 @@ def _seen(connector: str, options: Mapping[str, str]) -> Upstream:
     try:
         found = registry.connector(connector).look(options)
     except OSError as error:
-        # The statement would otherwise report an error of the warehouse's store.
+        # Without this handler, the statement would report the error as an error of the warehouse's store.
         found = Upstream(error=_told(error))
     return found if found.error is None else replace(found, error=without_secrets(found.error, options))
 

@@ -130,8 +130,8 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def _rows(files: BlockFiles, decoded: pa.Table, batch: pa.RecordBatch) -> pa.Table:
     count, columns = batch.num_rows, []
     column, epochs = files.by_split
-    # Only hidden columns are taken over by name, because another column of the rows may have the name of a column of
-    # the records by chance.
+    # Only hidden columns are taken over by name, because any other column of the rows may have the same name as an
+    # unrelated column of the records.
     given = (*(name if name in _HIDDEN else "" for name in files.kept), *files.computed)
     for wanted in files.schema:
         name = files.renamed.get(wanted.name, wanted.name)

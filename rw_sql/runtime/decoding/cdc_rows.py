@@ -161,9 +161,10 @@ def _is_after(live_from: LivePosition) -> Column:
     if live_from.run < 0:
         return is_later | is_beyond
     # Positions of different epochs are not comparable: a statement may have set the source's position back, or to
-    # another server. Neither positions nor epochs of different splits are comparable: a source that is moved back to a
-    # split continues there with the split's older epoch. A run that begins after the table's creation reads only later
-    # changes of other splits, and an earlier run reads no other split any more.
+    # another server. Positions and epochs of different splits are not comparable either, because a source that is moved
+    # back to a split continues there with the split's older epoch. The number of the run decides for other splits: a
+    # run that begins after the table's creation reads only later changes, and an earlier run no longer reads another
+    # split.
     is_own = f.col(SPLIT) == live_from.split
     return f.when(is_own, is_later | ((f.col(SINCE) == live_from.since) & is_beyond)).otherwise(
         f.col(RUN) > live_from.run

@@ -35,8 +35,8 @@ _FEWEST = 32
 """A part of a block with at most this many records is not divided further."""
 
 _PLAIN_BYTES, _MOST_BYTES, _MOST_NESTED = 900, 50_000, 900
-"""Text that does not exceed these sizes is within the limits of ``from_json``, which accepts no number of more than
-1,000 characters, no more than 1,000 nested levels, and no name of more than 50,000 characters."""
+"""Text that does not exceed these sizes is within the limits of ``from_json``. These limits are 1,000 characters for a
+number, 1,000 nested levels, and 50,000 characters for a name."""
 
 _LONG_NUMBER = "[0-9]{900}"
 _DAY = r"(?:000[2-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-8][0-9]{3}|9[0-8][0-9]{2}|99[0-8][0-9]|999[0-8])-[0-9]{2}-[0-9]{2}"

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def feed_begin(warehouse: Warehouse, table: str, after: int) -> int:
-    """Returns the first version of a table's change feed to read. This is ``after`` or, if the change feed was enabled
-    at a later version, that later version.
+    """Returns the first version of a table's change feed to read: ``after`` or, if the change feed was enabled later,
+    the version at which it was enabled.
 
     A commit that only repeats the setting, such as a commit that adds a column, does not count as enabling the change
     feed. If the commit of the version ``after`` was cleaned up, the settings of that version are unknown, and the
@@ -42,7 +42,7 @@ def begin_feed(output: JobOutput) -> None:
     table's job.
 
     This function uses a separate ``DeltaTable`` object, because the batch in progress may be reading through the job's
-    object. The job looks for newer versions before each commit, so the job finds the commit of this setting.
+    object. The job looks for newer versions before each commit, so the job finds the commit that enables the feed.
     """
     table = DeltaTable(output.path)
     if table.metadata().configuration.get(CHANGE_FEED) != "true":

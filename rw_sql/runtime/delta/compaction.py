@@ -27,7 +27,7 @@ MOST_SMALL_FILES = 20
 
 TINY_BYTES = 512 << 10
 """The size in bytes below which a file is tiny. A compaction of only the tiny files takes a fraction of a second,
-whatever the size of the table."""
+regardless of the table's size."""
 
 MOST_LEFT_FILES = 200
 """If the part of a table to which the job still appends has more small files than this number, all of its small files
@@ -49,9 +49,10 @@ def compact(table: DeltaTable, partition: str | None = None, *, is_brief: bool =
     with the newest value. Streams that read the table see no row twice, because the commit of a compaction is marked as
     containing no new data (Delta protocol, ``dataChange``).
 
-    If ``is_brief`` is true, only tiny files of the newest partition are compacted, unless its small files are very many
-    or large enough for a whole turn (:data:`TURN_BYTES`). Otherwise, a few tiny files could cause the rewriting of all
-    files below :data:`TARGET_BYTES`, and the job would write no batch for seconds.
+    If ``is_brief`` is true, only tiny files of the newest partition are compacted. This limit does not apply if the
+    partition has more than :data:`MOST_LEFT_FILES` small files, or more than :data:`TURN_BYTES` bytes in small files.
+    Without the limit, a few tiny files could cause the rewriting of all small files, and the job would write no batch
+    for seconds.
     """
     files = pa.table(table.get_add_actions(flatten=True))
     sizes = files.column("size_bytes").to_pylist()

@@ -171,8 +171,8 @@ _looks: dict[str, _Look] = {}
 def latest_version(warehouse: Warehouse, table: str) -> int:
     """The table's newest version; -1 if there is no table.
 
-    On a local path, this function only looks for versions after the newest version that an earlier call has found,
-    because listing a log of 100,000 commits takes half a second. In an object store, this function does the same if a
+    On a local path, this function only looks for versions after the newest version that an earlier call has found.
+    Listing a log of 100,000 commits would take half a second. In an object store, this function does the same if a
     listing would take several requests.
     """
     files = warehouse.files_at(table)

@@ -38,8 +38,8 @@ def _compared(side: str, rows: pa.Table, key: str) -> str:
 
 
 def key_range(rows: pa.Table, key: str) -> str:
-    """The condition on the table's rows (alias ``t``) that limits a merge to rows between the smallest and the largest
-    value of a key; empty if such a condition is not safe.
+    """The condition that limits a merge to the table's rows (alias ``t``) between the smallest and the largest value of
+    a key. The result is empty if such a condition is not safe.
 
     With this condition, the merge uses the statistics of files to skip the files that have no such rows.
 

@@ -1,7 +1,7 @@
 """Finds sources whose log is lost. A log is lost if the positions of its source refer to a log that does not exist.
 
-A source without a log need not have lost its log: perhaps no job has created the log yet, or a statement has set all
-positions while the log was missing. In these two cases, no position refers to a version of a log.
+A source without a log has not lost its log if no job has created the log yet, or if a statement has set all positions
+since the loss. In these two cases, no position refers to a version of a log.
 """
 
 from __future__ import annotations

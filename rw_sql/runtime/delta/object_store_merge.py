@@ -2,11 +2,11 @@
 files.
 
 Each file that contains one of the keys is replaced by new files, which contain the file's remaining rows and the new
-rows (copy on write, like Spark's own MERGE). If the table has a change feed and a commit contains no explicit change
-files, readers derive the feed from all rows in the added and removed files (Delta protocol, "Add CDC File"). Therefore,
-a first commit divides each affected file into two files: one file with the rows that stay, and one file with the rows
-to remove. This commit changes no data. The batch's commit then removes exactly the files with the rows to remove, and
-adds exactly the new rows. Readers of the feed see each changed row as one delete and one insert.
+rows (copy on write, like Spark's own MERGE). If a commit of a table with a change feed contains no change files,
+readers derive the feed from all rows in the added and removed files (Delta protocol, "Add CDC File"). Therefore, a
+first commit divides each affected file into two files: one file with the rows that stay, and one file with the rows to
+remove. This commit changes no data. The batch's commit then removes exactly the files with the rows to remove, and adds
+exactly the new rows. Readers of the feed see each changed row as one delete and one insert.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class FileMerge:
     _gone: dict[str, int] | None = field(default=None, init=False)
 
     def split(self) -> list[Action]:
-        """Returns the actions that move the rows that will be replaced into separate files, without changing data. The
-        result is empty if there are no such rows.
+        """Returns the actions that move the rows to be replaced to separate files, without changing data. The result is
+        empty if there are no such rows.
 
         After the commit of these actions, :meth:`merged` removes the files with these rows as a whole.
         """

@@ -79,8 +79,8 @@ def _value_text(rows: pa.Table, name: str, index: int) -> str:
 
 
 def _readable_value(value: pa.Scalar[Any]) -> Any:
-    """The value as a Python object, with text in place of each part that Python cannot represent: dates and times
-    outside the years 1 to 9999, and text that is not UTF-8."""
+    """The value as a Python object. Python cannot represent dates and times outside the years 1 to 9999, and text that
+    is not UTF-8. Each such part is replaced with text."""
     try:
         return value.as_py()
     except (ValueError, OverflowError):
@@ -258,7 +258,7 @@ def carry_over(warehouse: Warehouse, old: str, new: str, batch: int) -> None:
 
 
 def _newest_batch(actions: Iterable[dict[str, Any]]) -> int:
-    """The last batch that has rows among the rows that a commit adds; -1 if the commit adds no rows."""
+    """The newest batch of the rows that a commit adds; -1 if the commit adds no rows."""
     # delta-rs returns no statistics of tables with nested columns, so the statistics are read from the commit.
     stats = [json.loads(action["add"]["stats"]) for action in actions if "add" in action]
     return max((int(each["maxValues"][BATCH]) for each in stats), default=-1)

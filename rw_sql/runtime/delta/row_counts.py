@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import Connector
 
 MISCOUNT = "MISCOUNT"
-"""If a job stalls because a batch has a wrong number of rows, the stall reason begins with this word."""
+"""The first word of the stall reason of a job that stalls because a batch has a wrong number of rows."""
 
 _MOST_LEAVES = 16
 _ROWS = "numOutputRows"
@@ -90,10 +90,10 @@ def expected_of(
     """The number of rows to expect from a batch's ranges of offsets. ``is_row_by_row`` is true if each record becomes
     one row.
 
-    If the source's ``options`` are given, each record becomes one row, and the upstream's log contains the number of
-    records, the result is this number. This number applies only to the rows that the batch writes, because Spark may
-    read more rows of a table than the range contains, and filter them afterwards. Raises the exceptions of the
-    connector's ``read_batch``.
+    If the source's ``options`` are given and each record becomes one row, the result is the number of records in the
+    upstream's log, provided that the log contains this number. This number applies only to the rows that the batch
+    writes, because Spark may read more rows of a table than the range contains, and filter them afterwards. Raises the
+    exceptions of the connector's ``read_batch``.
     """
     if options is not None and is_row_by_row and isinstance(kind, _LoggedCounts):
         logged = kind.logged_records(options, ranges)
@@ -126,7 +126,7 @@ def of_rows_read(expected: Expected) -> Expected:
 
 
 def exactly(rows: int) -> Expected:
-    """Returns the expectation of exactly this number of rows. It is used for persisted rows that have been counted."""
+    """Returns the expectation of exactly this number of rows, for persisted rows that have been counted."""
     return Expected(least=rows, most=rows, limits_of="the stored part of the batch")
 
 

@@ -54,7 +54,7 @@ writes."""
 _STATISTICS = ("delta.dataSkippingStatsColumns", "delta.dataSkippingNumIndexedCols")
 _WRITING = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    # With algorithm 2, a task that dies half-way leaves its files among the files of other tasks.
+    # With algorithm 2, a task that fails midway would leave its files among the files of other tasks.
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
 }
 
@@ -176,8 +176,8 @@ def _certain(stats: str, file: str) -> str:
 
     Writers of Parquet omit the minimum and maximum for a row group in which a value has more than 4,096 bytes. The
     library delta-rs would compute the file's minimum and maximum from the other groups only, and readers would skip
-    rows. In a file of several groups, the minimum and maximum of floating-point columns are omitted too, because the
-    minimum and maximum of a group may be NaN, or may ignore NaN.
+    rows. In a file of several groups, the minimum and maximum of floating-point columns are omitted too, because those
+    of a group may be NaN, or may ignore NaN.
     """
     footer = pq.read_metadata(file.removeprefix("file://"))
     groups = range(footer.num_row_groups)

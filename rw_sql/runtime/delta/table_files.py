@@ -1,10 +1,9 @@
 """Deletes the files of a Delta table that no reader needs: commits, checksums, replaced files, and files that killed
 writers left behind.
 
-Only a commit's file records which data files the commit replaced. Cleaning up a commit therefore takes three steps:
-write a list of the replaced files, delete the commit's file, and delete the listed files when no reader can need them
-any more. After a crash at any point, the next run completes the remaining steps. It does no harm if a file is in two
-lists.
+Only a commit's file records which data files the commit replaced. A commit is therefore cleaned up in three steps: list
+the replaced files in a file, delete the commit's file, and delete the listed files when no reader can need them any
+more. After a crash at any point, the next run completes the remaining steps. A file may safely be in two lists.
 """
 
 from __future__ import annotations
@@ -90,8 +89,8 @@ class TableFiles:
             self._checkpoints.add(table.version())
 
     def oldest_needed(self, bound: int, *, keeps_restores: bool = False) -> int | None:
-        """Returns the newest version up to ``bound`` for which the following holds: all commits before this version can
-        be deleted. Returns None if there is no such version.
+        """Returns the newest version, at most ``bound``, before which all commits can be deleted. Returns None if there
+        is no such version.
 
         A complete checkpoint of this version exists, and is old enough that no reader needs earlier commits. If
         ``keeps_restores`` is true, no RESTORE commit at this version or later restores an earlier version. The stored

@@ -7,8 +7,7 @@ version. The library delta-rs does not write checksum files, so rw_sql writes th
 missing because a process was killed, Spark reads the log instead.
 
 After a commit, delta-rs updates its own state of the table, which takes 4 to 10 ms. On a local path, another thread
-writes the checksum file at the same time, because a view needs 0.12 s more to read the new version if this file is
-missing.
+writes the checksum file at the same time. Without this file, a view needs 0.12 s more to read the new version.
 """
 
 from __future__ import annotations

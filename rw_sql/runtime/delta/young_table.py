@@ -1,4 +1,4 @@
-"""Reads young tables, which are tables with few commits, all of which only added rows.
+"""Reads young tables. A table is young if it has few commits and all of these commits only added rows.
 
 The rows and files of a young table can be determined from its commits alone.
 
@@ -41,8 +41,8 @@ class YoungTable:
 
     @staticmethod
     def of(warehouse: Warehouse, table: str) -> YoungTable | None:
-        """Returns the table if the table is young. This means that every commit still exists and only adds rows, and
-        that the schema has not changed since the table was created."""
+        """Returns the table if it is young: few commits, all of which still exist and only add rows, and no change of
+        the schema since the table's creation."""
         if not warehouse.files_at(table).is_local:  # In an object store, each commit would require a separate request.
             return None
         newest = latest_version(warehouse, table)

@@ -2,10 +2,10 @@
 
 The record is stored inside the checkpoint, so that copies of the checkpoint include the record.
 
-``_rw_sql/readers.json`` contains the fragment of each line of the offset log, the epoch up to which the offsets reflect
-the catalog's statements, and the positions of splits that are no longer read. The files ``_rw_sql/000001.json``,
-``_rw_sql/000002.json`` and so on contain the content before each change by a statement, because UNDO needs a reader's
-earlier positions.
+``_rw_sql/readers.json`` contains the fragment of each line of the offset log, and the positions of splits that are no
+longer read. It also contains the epoch up to which the offsets reflect the catalog's statements. The files
+``_rw_sql/000001.json``, ``_rw_sql/000002.json`` and so on contain the content before each change by a statement,
+because UNDO needs a reader's earlier positions.
 """
 
 from __future__ import annotations

@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """A batch that will be read. The fields are the number of the batch, the ranges with records, the approximate
-    number of records, and values of columns of the log. These are the columns whose values depend only on the batch or
-    on the split."""
+    """A batch that will be read. The fields are the number of the batch, the ranges with records, and the approximate
+    number of records. The other fields are the values of those columns of the log that depend only on the batch or on
+    the split.
+    """
 
     batch: int
     moved: Mapping[str, tuple[int, int]]
@@ -51,8 +52,8 @@ class BatchPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBatch:
-    """A batch that was read. It has either the batch's rows in this process (``small``) or the batch's records, which
-    Spark decodes and writes (``spark``). ``fetched`` is the number of records that this process has fetched; None if
+    """A batch that was read. Either ``small`` has the batch's rows in this process, or ``spark`` has the batch's
+    records, which Spark decodes and writes. ``fetched`` is the number of records that this process has fetched; None if
     Spark reads the records. ``unproved`` are the ranges for which the terms of the fetched records (Kafka: leader
     epochs) do not show that the log still has the last offsets. The run must request the terms of the logs of these
     ranges before it commits the batch."""
@@ -158,7 +159,7 @@ class BatchReader:
             return local_frame(spark, fetched if self.schemas is None else self.schemas.decoded(fetched, heads)), heads
         if frame is None:
             raise LeftToSparkError("the batch was not fetched")
-        # Executors read the batch. It may use files of secrets that were made after the run's start. For a ranged
+        # Executors read the batch, possibly with files of secrets that were made after the run's start. For a ranged
         # connector, read_records below would announce them only after the check.
         share_with_executors(opening.options.values())
         require_executors(self.warehouse, spark, packages_on_executors(self._kind, opening.statement))

@@ -53,7 +53,7 @@ READING = "reading the table"
 ADD_COLUMNS = "add_columns"
 """The name in ``Context.made`` of the function that adds columns to the tables that read an upstream table. The
 function's arguments are the source's id, the upstream table, the table's columns before the change, and the types of
-the new columns; the function returns True if it has added columns."""
+the new columns. The function returns True if it has added columns."""
 
 _COLUMNS_SECONDS, _LOOK_SECONDS = 20.0, 0.1
 _REPORT_SECONDS = 1.0
@@ -110,7 +110,8 @@ class Capture:
         is_new = is_new_upstream(context, snapshot, source, positions)
         tables = {table.upstream: progress_of(table, stored) for table in spec.tables}
         _await_columns(context, snapshot, spec, stored)
-        # This is read before the reader opens its connections, because an error of the store would leave them open.
+        # The stored columns are read before the reader opens its connections, because an error of the store would leave
+        # the connections open.
         unread = UnreadColumns.of(context.warehouse, source)
         reader = kind.change_reader(options)
         try:
@@ -343,8 +344,8 @@ def is_new_upstream(context: Context, snapshot: Snapshot, source: SourceRecord, 
     """True if nothing has been read since the source was created, or since a statement set the source's position so
     that the source reads its tables again.
 
-    Only in these two cases, a slot may be created, and a new slot may begin after the position. In any other case, a
-    new slot would silently skip changes.
+    In these two cases, a slot may be created, and the new slot may begin after the position. In any other case, a new
+    slot would silently skip changes.
     """
     kind = connector(source.connector)
     for split, row in snapshot.states(ingest_fragment(source.id)).items():
@@ -416,8 +417,8 @@ def begin_upstream(
     """
     slot = kind.slot_details(options)
     if is_new and slot is not None and slot.status == "lost":
-        # The old slot cannot be read any more but still occupies the name, so it is dropped. A new slot begins where
-        # the tables are read again.
+        # The old slot cannot be read any more but still occupies the name, so it is dropped. The new slot begins at the
+        # position at which the tables are read again.
         notices = kind.release(options, slot=True, publication=False)
         slot = kind.slot_details(options) if notices else None
     if slot is None:
@@ -425,8 +426,8 @@ def begin_upstream(
             return state  # The reader then reports the missing object. A new slot would silently skip changes.
         note_made(context.warehouse, source, planned, slot=True)
         fault("ingest.before_slot")
-    # An earlier attempt may have created the publication and then failed, or may have failed before somebody else
-    # created the publication.
+    # An existing publication comes either from an earlier attempt that failed later, or from another client. The
+    # source's mark on the server shows which of the two has created the publication.
     is_own = kind.owns_publication(options)
     known = made_upstream(context.warehouse, source)
     if is_own is None:

@@ -80,8 +80,8 @@ class FollowedSource:
     def has_next(self) -> bool:
         """Waits a short time for records, and determines ``ends``.
 
-        Raises LeftToSparkError if the batch is not small or the fetcher cannot read it, OSError if the upstream does
-        not respond, and StalledError.
+        Raises LeftToSparkError if the batch is not small or the fetcher cannot read it. Raises OSError if the upstream
+        does not respond, and StalledError if the upstream has been replaced.
         """
         arrived = self.fetcher.arrived(_WAIT_SECONDS, most=min(self.most, SMALL_ROWS))
         if arrived is None:

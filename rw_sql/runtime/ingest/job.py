@@ -99,7 +99,7 @@ class Ingest:
     batches: int = field(default=0, init=False)
     """The number of batches that this run has written, which is also the number of the next batch."""
     _first_of_query: int = field(default=0, init=False)
-    """The run's number of the first batch of the current query. The query itself numbers its batches from 0."""
+    """The number, in the run, of the current query's first batch. The query itself numbers its batches from 0."""
     _was_fetched: bool = field(default=False, init=False)
     """True if this process fetched the records of the last batch."""
     unproved: Mapping[str, tuple[int, int]] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """Writes large batches of records whose schemas are in a registry. Normally, the records are read only once.
 
 A large batch is first decoded with the schemas known so far. A record with another schema becomes an error row in the
-written files. In this case, the missing schema is fetched, and the batch is read and written again. This is possible
-because the first files are not committed yet.
+written files. In this case, the missing schema is fetched, and the batch is read and written again. The batch can be
+written again because the first files are not committed yet.
 """
 
 from __future__ import annotations

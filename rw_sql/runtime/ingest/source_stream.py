@@ -67,8 +67,8 @@ class SourceStream:
             prepare(partial(self.fetcher.connect, tuple(states)), "connecting")
 
     def stream(self, states: Mapping[str, SplitState]) -> DataFrame:
-        """Returns the stream from the positions ``states``. This is the open stream if it begins at these positions,
-        otherwise a new stream."""
+        """Returns the stream from the positions ``states``: the open stream if it begins at these positions, otherwise
+        a new stream."""
         if self._begun is not None and self._begun[0] == states:
             # Another thread has opened the stream. This call makes the connector's classes visible to this thread too.
             self.context.sessions.load(packages_of(self.kind, self.statement))

@@ -54,7 +54,7 @@ def progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgre
         live_from=table.live_from,
     )
     if known is None or not continues(known[0], table.reads):
-        # The present upstream table may be another table with other columns.
+        # The known columns are not kept, because another table may have replaced the upstream table since then.
         is_repeated = table.repeats or (known is not None and _have_rows(known[0], table.reads))
         return table.snapshot, replace(fresh, is_repeated=is_repeated)
     if _is_unbound(known[1], table.reads):
@@ -74,7 +74,8 @@ def progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgre
         traits={name: each for name, each in progress.traits.items() if name != KEY_ORDER},
         continues=progress.identity or progress.continues,
         kept_for=",".join(str(read) for read in table.reads if _was_read(read, kept, table.reads)),
-        # A repeated snapshot that begins after skipped changes reads their new values without their times.
+        # If changes were skipped before a repeated snapshot, the snapshot reads the new values but not the times of
+        # these changes.
         keeps_times=progress.keeps_times or not is_owed,
         is_repeated=is_owed or any(read.is_repeated for read in missing if read.has_snapshot),
     )

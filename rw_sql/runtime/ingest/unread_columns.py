@@ -26,7 +26,7 @@ _FILE = "columns.json"
 @dataclass(slots=True)
 class UnreadColumns:
     """The columns of each upstream table that were added while the source read the table: name and type in the
-    database's notation. Columns that all tables of the source leave out since their creation are not among them.
+    database's notation. Columns that already existed when each of the source's tables was created are not included.
 
     The columns are stored in the file ``path``, so that the notice remains after a restart. Without a path, they are
     only in memory.
@@ -62,7 +62,8 @@ class UnreadColumns:
             self.warehouse.write_text(self.path, json.dumps(self.columns, sort_keys=True), is_durable=True)
 
     def notice(self, table: str, tables: Sequence[TableRecord], known: Collection[str]) -> str | None:
-        """The notice about an upstream table; None if ``tables``, which read this table, lack no column.
+        """The notice about an upstream table. ``tables`` are the tables that read this upstream table. The result is
+        None if all of them read every added column.
 
         ``known`` are the present columns of the upstream table; empty if they are not known yet. Columns that no table
         lacks any more are forgotten, because a table that is created later leaves them out on purpose.
@@ -102,8 +103,8 @@ def lacking(
     """Maps each upstream column in ``added`` to the tables that lack this column. ``known`` are the other upstream
     columns.
 
-    If another table already reads the column, the result does not contain the tables that also lack one of the other
-    columns: these tables leave the column out on purpose.
+    If at least one table reads the column, the result contains only those tables that read all other columns. The
+    remaining tables leave out columns on purpose.
     """
     fields = {record.id: _fields(record) for record in tables}
     found: dict[str, list[TableRecord]] = {}

@@ -117,7 +117,7 @@ class WarmStart:
 
     def start_early(self, run: int) -> None:
         """Starts the speculative query of the expected next run. The query is started only if the run will begin with a
-        query, if the connector has a fetcher for small batches, and if the upstream has the records at all expected
+        query, the connector has a fetcher for small batches, and the upstream has the records at all expected
         positions."""
         known = self.upstream.splits
         if (

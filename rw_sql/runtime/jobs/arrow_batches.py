@@ -71,8 +71,8 @@ LARGE_ROWS, _FEW_COLUMNS = 100_000, 6
 Python processes for Arrow takes longer. For records with more columns, the limit is lower; see :func:`is_large`."""
 
 _REST_BATCHES = 20
-"""Under one of two conditions, Spark decodes this number of further batches. Either Arrow could not decode most records
-of a large batch, or Arrow could not decode all records of a small batch."""
+"""The number of further batches that Spark decodes after one of two events: Arrow has decoded less than half of the
+records of a large batch, or has not decoded every record of a small batch."""
 
 _TYPES = {
     "BIGINT": pa.int64(),

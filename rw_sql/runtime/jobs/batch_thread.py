@@ -122,7 +122,7 @@ class InputThread(BatchThread):
         """``has_input`` is called after each batch, after each :meth:`announce`, and every ``look_seconds``. If
         ``has_input`` itself waits for input, ``look_seconds`` is 0, and there is no pause between two calls. The
         minimum time between the starts of two batches is ``interval_factor`` times the duration of the first of them,
-        but at most 0.25 seconds."""
+        but at most 0.25 seconds, and at least ``interval_seconds``."""
         super().__init__(name, write, interval_seconds=interval_seconds)
         self._has_input = has_input
         self._look_seconds = look_seconds

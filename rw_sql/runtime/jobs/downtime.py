@@ -72,12 +72,12 @@ def downtime_of_all_groups(warehouse: Warehouse, *, until_ms: int) -> list[Stret
 
 
 def downtime_until(context: Context, group: str, now_ms: int) -> list[Stretch]:
-    """The recorded periods of a group. If this process does not run the group's jobs, and the group has no owner now,
-    the result includes the period in progress.
+    """The recorded periods of a group and, if a period is in progress now, also this period.
 
-    The group's next owner will record the period in progress, but upkeep of other groups needs this period before then.
-    For the group of this process, the result includes the time since the last heartbeat if the heartbeat is late. After
-    the machine has slept, the next heartbeat will record this period.
+    A period is in progress if the group's last heartbeat is late, for example because the machine has slept. For a
+    group other than the group of this process, a period is also in progress if the group has no owner. The next
+    heartbeat or the next owner will record this period, but upkeep needs it before then. If such a group never had an
+    owner, the result is one period that ends now.
     """
     found = downtime(context.warehouse, group, until_ms=now_ms)
     lease = context.metastore.jobs.lease(group)

@@ -86,10 +86,10 @@ def is_of_copy(lease: Lease, warehouse: Warehouse) -> bool:
 def is_held(lease: Lease | None, *, is_local: bool, now_ms: int) -> bool:
     """True if a process still owns the warehouse.
 
-    On a local path, process ids decide: an owner whose Python or JVM process still runs keeps the lease regardless of
-    its heartbeat, because this process may have a commit in flight. In an object store, the heartbeat decides. A late
-    owner then loses the lease even if it is alive. The store refuses the commits of the late owner after a commit of
-    the new owner.
+    If the warehouse is on a local path and the owner is on this machine, process ids decide. An owner whose Python or
+    JVM process still runs keeps the lease regardless of its heartbeat, because this process may have a commit in
+    flight. Otherwise, the heartbeat decides. A late owner then loses the lease even if it is alive. An object store
+    refuses the commits of the late owner after a commit of the new owner.
     """
     if lease is None or lease.is_released:
         return False
@@ -266,9 +266,9 @@ def _is_free(old: Lease | None, at: int, *, is_local: bool, watch: LeaseWatch | 
     """True if no process owns the warehouse any more.
 
     If the heartbeat decides, this function uses the renewals that ``watch`` observes instead of the times in the lease.
-    If the times in the lease were used, an owner whose clock is ahead would keep the lease too long after its end, and
-    an owner whose clock is behind would lose the lease at once. A process on the same machine has the same clock, so it
-    need not observe an expired lease.
+    With the times in the lease, an owner whose clock is ahead would keep the lease too long after its end. An owner
+    whose clock is behind would lose the lease at once. A process on the same machine has the same clock, so it need not
+    observe an expired lease.
     """
     if old is None or old.is_released:
         return True

@@ -3,9 +3,9 @@
 If a log has lost records, it continues with other records at the same offsets, in a later term. In Kafka, the term is
 the leader epoch, a number that grows. Each commit stores the terms of its positions. At its start and for each batch, a
 run compares these terms with the upstream's terms. The terms differ, for example, after each change of a partition's
-leader. If the terms differ, the run requests from the upstream whether the log has lost records before the position. A
-backfill makes the same comparison with the terms in its history, before it reads a chunk and before it commits the
-chunk.
+leader. If the terms differ, the run sends a request to find out whether the upstream's log has lost records before the
+position. A backfill makes the same comparison with the terms in its history, before it reads a chunk and before it
+commits the chunk.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class LogTerms:
         before the batch is committed.
 
         Raises StalledError in the same cases as :meth:`open`, and if the log may have lost records while they were
-        read. If the log may have lost records in the meantime, the batch must be read again.
+        read. In the latter case, the batch must be read again.
         """
         try:
             now = self.kind.terms(self.options, tuple(ranges))

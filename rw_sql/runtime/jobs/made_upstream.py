@@ -14,7 +14,7 @@ those of different servers, the object is dropped. The same rule applies to a pu
 Another source may use the objects of a dropped source, for example because a source was created again with the same
 names before the first source's slot could be dropped. Such a source inherits the objects. The inherited objects are
 dropped after the inheriting source is dropped. A source inherits objects only if it has the same address as the dropped
-source, or if its server has the same identity and the source has found the objects there.
+source, or if it has found the objects on a server with the same identity.
 """
 
 from __future__ import annotations
@@ -237,8 +237,8 @@ def _released(
         is_elsewhere = is_former or _address(kind, shown(own)) != _address(kind, shown(planned))
         here = None if is_elsewhere else options
         left = _without_used(context.warehouse, present, kind, statement, own, left, here)
-        # At the present address, only a publication may stay although no source certainly uses it, because a slot would
-        # prevent the server from deleting its log.
+        # At the present address, a publication that a source may use is kept. A slot is kept only if a source certainly
+        # uses it, because an unused slot prevents the server from deleting its log.
         kinds = tuple(_OBJECTS) if is_elsewhere else ("publication",)
         left = _without_named(present, kind, statement, own, left, options, kinds)
         if not any(left.values()):
@@ -273,9 +273,9 @@ def _without_used(
     created the objects in ``made``. The source in the catalog inherits the objects that it uses.
 
     ``here`` are the resolved options if ``own`` has the present address of the server. In this case, a source with
-    another address also counts as a user of an object with the same name, if its server has the same identity and the
-    source has found the object there. If such a source has created its object itself, it reads another server, such as
-    a copy with the same identity. Raises CaptureError if the server does not respond.
+    another address also counts as a user of an object with the same name, if it has found the object on a server with
+    the same identity. If such a source has created its object itself, it reads another server, such as a copy with the
+    same identity. Raises CaptureError if the server does not respond.
     """
     left = dict(made)
     for source in snapshot.all("source"):

@@ -75,10 +75,9 @@ def require_incarnations(name: str, known: Mapping[str, str | None], now: Mappin
     part.
 
     ``known`` maps each part to the incarnation that the reader knows, and ``now`` maps each existing part to its
-    present incarnation. A missing part may be missing only for a short time, because a broker that has just started may
-    not have loaded its topics yet, or because a deleted topic may be created again. The next start of the reader shows
-    which case it is. Unknown incarnations (None) count as equal, as in
-    :func:`rw_sql.model.split_status.identity_status`.
+    present incarnation. The error for a missing part is not final, because the part may exist again soon. For example,
+    a broker that has just started may not have loaded its topics yet, or a deleted topic may be created again. Unknown
+    incarnations (None) count as equal, as in :func:`rw_sql.model.split_status.identity_status`.
     """
     for part, life in known.items():
         if life is not None and part not in now:

@@ -67,7 +67,7 @@ def as_taken_over(
 
 
 def shown_statuses(context: Context, snapshot: Snapshot, real: Snapshot | None = None) -> dict[str, JobStatus]:
-    """Returns the status of each job that SHOW statements, the status page and the metrics show.
+    """Returns the status of each job, as shown by SHOW statements, the status page and the metrics.
 
     A job's status is the status that the owner reported, if this status is still valid. If the owner has reported no
     status for a job, the job's status is STARTING. A job whose group has no owner does not run, and the jobs of an
@@ -92,7 +92,8 @@ def shown_statuses(context: Context, snapshot: Snapshot, real: Snapshot | None =
         statuses = _with_unreported(statuses, snapshot, owned)
     present = snapshot if real is None else real
     for pause in present.all("pause"):
-        # The owner need not have applied the end of the pause, or a change to it, that a block would commit.
+        # The pauses of the present catalog apply, because the owner cannot have applied a change to a pause that the
+        # block has not committed yet.
         epoch = present.object_epoch(pause.id)
         if all(epoch <= applied.get(group, -1) for group in owned):
             continue

@@ -103,8 +103,8 @@ class StoreWatch:
     def may_write(self, writer: str, warehouse: Warehouse) -> bool:
         """Returns False if a write would fail for the known reason.
 
-        On a local path, this method writes a small file to find out whether a write would fail, because delta-rs would
-        print the traceback of a panic for each failed write.
+        On a local path, this method tries to write a small file. Without this test, delta-rs would print the traceback
+        of a panic for each failed write.
         """
         obstacle = self.obstacle
         if obstacle is None or not warehouse.is_local or writer not in self._failing:

@@ -23,7 +23,8 @@ def by_cluster(
     context: Context, snapshot: Snapshot, sources: Iterable[SourceRecord]
 ) -> tuple[list[list[Looked]], list[Looked]]:
     """Returns the sources in groups that share a cluster, and the sources for which separate requests are needed. A
-    source with a secret that cannot be read is in neither group. The status of the source's job shows the reason."""
+    source with a secret that cannot be read is in neither of the two results. The status of the source's job shows the
+    reason."""
     apart: list[Looked] = []
     together: dict[Hashable, list[Looked]] = {}
     for source in sources:

@@ -52,9 +52,9 @@ _KEY = "commit_numbers"
 class CommitNumbers:
     """The numbers of one commit.
 
-    ``at_ms`` is the time of the commit. ``run`` and ``batch`` are the numbers of the run and batch that made the commit
-    (``batch`` is -1 for a fence or a RESTORE); None if no job made the commit. ``added`` is the number of rows in new
-    files, and ``written`` is the number of rows that the commit adds, replaces or removes. A number is None if the
+    ``at_ms`` is the time of the commit. ``run`` and ``batch`` are the numbers of the run and the batch that made the
+    commit; None if no job made the commit. ``batch`` is -1 for a fence or a RESTORE. ``added`` is the number of rows in
+    new files, and ``written`` is the number of rows that the commit adds, replaces or removes. A number is None if the
     commit does not show this number. ``by_table`` contains the numbers of rows by upstream table (change data capture
     only). ``adds`` is true if the commit adds any data, and ``takes`` is true if the commit removes any data.
     ``committed`` and ``errors`` are the numbers of rows and of undecodable records of a job's batch; 0 in other
@@ -205,9 +205,9 @@ class LogReading:
         return self._left
 
     def newest(self, table: str) -> int:
-        """Returns the newest version that the table had at the first call of this method for the table in this
-        measurement; -1 if the table did not exist at that time. If the table's store did not respond to the first call,
-        each call raises the same OSError."""
+        """Returns the table's newest version, read at the first call for this table in this measurement; -1 if the
+        table did not exist at that time. If the table's store did not respond to the first call, each call raises the
+        same OSError."""
         found = self._newest.get(table)
         if found is None:
             try:

@@ -230,7 +230,7 @@ def _flush_source(
 @dataclass(slots=True, kw_only=True)
 class _SourceHighWater:
     """The condition that every reader of a source has read up to the ends in ``upstream``. ``upstream`` contains the
-    ends at the time when FLUSH began. At each check, the readers are those of the current catalog.
+    ends at the time when FLUSH requested them. At each check, the readers are those of the current catalog.
 
     ``notice`` is the reason why FLUSH no longer waits for the source.
     """

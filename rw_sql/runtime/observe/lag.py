@@ -101,8 +101,8 @@ def measure_lag(
 
     All upstreams together have ``seconds`` to report their ends. If ``with_times`` is set, the upstreams then have the
     same time again to report the age of unread records. Commits of tables are read for at most ``table_seconds`` (None:
-    ``seconds``). Even after this time, at least one commit is read for each input that has commits that no earlier
-    measurement has read. If a job reads a user's own table, measuring its lag may take at most ``table_seconds``,
+    ``seconds``). Even after this time, at least one commit of each input is read, unless earlier measurements have read
+    all of the input's commits. If a job reads a user's own table, measuring its lag may take at most ``table_seconds``,
     because the table's store may not respond. After this time, the lag of the job is unknown.
     """
     table_seconds = seconds if table_seconds is None else table_seconds

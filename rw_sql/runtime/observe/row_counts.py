@@ -1,4 +1,4 @@
-"""Stores, in a compact form, the numbers of rows of the commits that readers of tables have not read.
+"""Stores, in a compact form, the row counts of the commits that readers of tables have not read.
 
 For a reader that is far behind, each measurement needs these numbers for thousands of commits. The cache of commits
 (``commit_numbers``) stores all numbers of a commit, which takes twenty times the memory. The cache may therefore be too

@@ -48,9 +48,9 @@ class StallGrace:
     def is_over(self, status: JobStatus, at_ms: int) -> bool:
         """True if the statement skips the job with this status.
 
-        The statement skips two kinds of stalled jobs: a job that stalled at least a few seconds ago and whose retries
-        have failed, and a job for which no retry is due soon. A job that waits until its input is created is not
-        stalled.
+        The statement skips a job that stalled at least ``_GRACE_MS`` ago, if ``_RETRIES`` retries have failed or if the
+        last failure is at least ``_GRACE_MS`` old too. The statement does not skip a job while a retry is in progress,
+        or while the job waits until its input is created.
         """
         if status.state != "STALLED":
             if at_ms - status.updated_ms >= _SOUND_MS:

@@ -44,8 +44,8 @@ class Waiting:
     left: Callable[[], str] | None = None
 
     def begin(self, what: str, jobs: Collection[str] | None = (), left: Callable[[], str] | None = None) -> None:
-        """Records the condition for which the statement waits from now on. ``what`` describes the condition, ``jobs``
-        are the ids of the jobs, or None for all jobs. ``left`` is a function that computes the remaining work."""
+        """Records the condition for which the statement waits from now on. ``what`` describes the condition. ``jobs``
+        are the ids of the jobs; None for all jobs. ``left`` is a function that computes the remaining work."""
         self.what = what
         self.jobs = None if jobs is None else frozenset(jobs)
         self.left = left
@@ -58,7 +58,7 @@ class Waiting:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPhase:
     """The phase of one job. The fields are the name of the job's object, the job's current activity and, if known, the
-    number of finished rows (or offsets) and the number of all rows (or offsets)."""
+    number of finished rows or offsets and their total number."""
 
     job: str
     name: str

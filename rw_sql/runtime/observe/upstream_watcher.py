@@ -25,7 +25,8 @@ LEAST_SECONDS = 0.25
 """The minimum interval between two checks of one cluster, in seconds."""
 
 MOST_SECONDS = 5.0
-"""The maximum interval between two checks of one cluster that responds, in seconds."""
+"""The maximum delay in seconds after failed checks. A delay that ``_CPU_SHARE`` or ``_FAILED_CHECK_FACTOR`` requires
+may be longer."""
 
 _CPU_SHARE = 0.03
 """The share of a core that checks of one cluster may use. A cluster with more splits is checked less often."""
@@ -35,11 +36,12 @@ TOPICS_SECONDS = 10.0
 again."""
 
 _ONE_BY_ONE_SECONDS = 1.0
-"""The minimum interval in seconds between two checks of one source, if the source's connector does not define the
-interval at which its readers check for new records."""
+"""The interval in seconds between two checks of one source whose connector does not read ranges, and the minimum delay
+after a failed check of one source."""
 
 _FAILED_CHECK_FACTOR = 16.0
-"""A source whose check fails is checked again after the time that the check took, multiplied by this factor."""
+"""A source whose check fails is checked again no earlier than after the time that the check took, multiplied by this
+factor."""
 
 DISCOVERY_SECONDS = 10.0
 """The interval in seconds at which a reader checks for new splits if its options set no interval."""
@@ -48,15 +50,15 @@ DISCOVERY_OPTION = "refresh.interval.sec"
 
 _APART = 16
 """Some connectors need a separate request for each source. This is the maximum number of threads that check the sources
-of such connectors."""
+of one such connector."""
 
 _UNREACHABLE_CHECKS = 3
 """If this number of checks in a row fails, the sources of a cluster are reported as unreachable."""
 
 _UNKNOWN_CHECKS = 12
-"""If this number of checks in a row does not return the end of a split, the job of the split's source is started, so
-that the start reports the reason. While the leader of a split changes, fewer checks than this number fail in a row, so
-a change of the leader does not start the job."""
+"""If this number of checks in a row does not return the end of a split, the job of the split's source is started. The
+start then reports the reason. While the leader of a split changes, fewer checks than this number fail in a row, so a
+change of the leader does not start the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,9 +161,11 @@ class _Group:
 
 
 class UpstreamWatcher:
-    """Watches the upstreams of sources at rest, with one thread per cluster. Thread-safe.
+    """Watches the upstreams of sources at rest, with one thread per cluster, or with several threads per connector
+    whose sources are checked one by one. Thread-safe.
 
-    ``report`` is called on these threads after each check that has found a change.
+    ``report`` is called on these threads with the result of each successful check, and with the problem after several
+    failed checks in a row.
     """
 
     def __init__(self, report: Report) -> None:

@@ -55,8 +55,9 @@ def wait_until_made(
 
     Returns the incomplete objects, each with the reason.
 
-    A rebuild is complete when queries read the new table. Does not wait for a view if the view's job is stalled, or if
-    no process runs the job. Stops waiting after ``seconds`` without any progress.
+    A rebuild is complete when queries read the new table. Does not wait for a view if the view's job is stalled, if no
+    process runs the job, or if the view's ``backfill_rate_limit`` is 0. Stops waiting after ``seconds`` without any
+    progress.
 
     ``tell`` is a function that is called with the progress of each view. If ``gives_up`` is true, a timeout raises
     SqlError NOT_APPLIED_YET instead of being reported in the result. In this case, the function also waits for a job

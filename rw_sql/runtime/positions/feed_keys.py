@@ -10,7 +10,7 @@ batch that reads the first tenth of the files gets the keys with the first tenth
 batches therefore determine the keys, a repeated batch has the same rows, and the size of a batch is about the size that
 Delta has planned.
 
-Delta reads a commit with change files in one batch, whatever the size of the commit. A reader that holds a batch in
+Delta reads a commit with change files in one batch, regardless of the commit's size. A reader that holds a batch in
 memory can divide such a batch by keys too.
 
 An older version of rw_sql may have read the first part of a commit in Delta's division. In this case, the next batch
@@ -97,8 +97,8 @@ class FeedByKey:
         return reduce(lambda one, other: one.unionByName(other), frames)
 
     def parts(self, rows: DataFrame, batch: int, most_bytes: int) -> list[DataFrame]:
-        """Divides the rows of a planned batch into parts of about ``most_bytes`` bytes of the feed's files. All changes
-        of a key are in one part."""
+        """Divides the rows of a planned batch into parts. A part's rows take about ``most_bytes`` bytes in the feed's
+        files, and all changes of a key are in one part."""
         count = -(-self._undivided_bytes(batch) // most_bytes)
         if count <= 1:
             return [rows]

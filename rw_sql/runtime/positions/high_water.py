@@ -105,7 +105,7 @@ class HighWater:
         # The batch after the one that reads the rows writes the windows.
         if not owes_windows(warehouse, checkpoint, interval_seconds=self.interval_seconds):
             return True
-        # While records keep arriving, windows are owed after each batch.
+        # While records keep arriving, each batch owes windows that the next batch writes.
         if self.is_direct and newest_completed(warehouse, checkpoint) <= self._planned[0]:
             return False
         return self._are_read(context, checkpoint, before=1)
@@ -116,8 +116,8 @@ class HighWater:
 
 
 def appends_windows(reader: MaterializedViewRecord | SinkRecord) -> bool:
-    """True if a view or sink may append rows when the watermark moves: rows of windows that have closed, or rows of an
-    outer join without a partner. An inner join does not count. It keeps state too, but it appends nothing when the
+    """True if a view or sink may append rows when the watermark moves: rows of windows that have closed, or rows that
+    an outer join has not matched. An inner join does not count. It keeps state too, but it appends nothing when the
     watermark moves, and Spark may not plan another batch."""
     if isinstance(reader, SinkRecord):
         is_appending = bool(reader.query) and not reader.replaces

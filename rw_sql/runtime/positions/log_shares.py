@@ -29,9 +29,9 @@ SHARES = "shares"
 _FILES = "files.json"
 
 _UNSUPPORTED = frozenset({errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP})
-"""Error numbers. With one of these errors, a store refuses a conditional write because it does not support such writes,
-or a file system refuses a hard link. If a write conflicts with another write, or if a response is lost, the error has
-another number."""
+"""The numbers of the errors with which a store without conditional writes refuses such a write, or with which a file
+system refuses a hard link. If a write conflicts with another write, or if a response is lost, the error has another
+number."""
 
 Position = tuple[Any, ...]
 """The values of a row in the columns by which a log is sorted. Rows with equal values are in the same share."""
@@ -173,8 +173,8 @@ class StoredShares:
 
     def forget_read(self) -> None:
         """Removes the shares of the commits and snapshots that have been read completely. Keeps the shares of the
-        commits and snapshots in which the last completed batch or the last planned batch ends, because the next batch,
-        or the repetition of the planned batch, needs these shares."""
+        commits and snapshots in which the last completed batch or the last planned batch ends. The next batch, or the
+        repetition of the planned batch, needs these shares."""
         # The names are listed before the ends of the batches are read. Therefore, a process that was suspended in
         # between does not remove the shares that later batches of the next owner have stored.
         names = self.warehouse.list_names(self._folder)

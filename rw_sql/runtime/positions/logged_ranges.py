@@ -80,8 +80,8 @@ def read_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRec
 def note_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> None:
     """Writes the ranges to the file of ranges, unless the file is up to date.
 
-    Complete ranges in the file are not replaced by ranges that lack the offsets of some commits, because the file may
-    be the only place that still has the offsets of these commits.
+    Complete ranges in the file are not replaced by ranges that lack the offsets of some commits, because only the file
+    may still have these offsets.
     """
     found = read_ranges(warehouse, source)
     path = warehouse.read_ranges(source.id, source.generation)

@@ -6,12 +6,12 @@ in the middle of the snapshot that a query reads first. The files of a commit ha
 in the order of their times, which compaction changes. Therefore, a later batch of the stream may contain an earlier row
 of a key.
 
-Therefore, for a reader that depends on the order, this module distributes the rows of such a commit or snapshot among
-the batches in another way than Delta's stream. The module reads the positions of all rows of the commit or snapshot,
-and chooses positions that divide these rows into shares of about the size of a batch. A batch that ends within the
-commit or snapshot gets the next share. The batch that reads the rest of the commit or snapshot gets all other shares.
-As a result, each row is read once, and each batch has about the size that Delta has planned. The order of the rows does
-not depend on the writer of the files or on the statistics of the files.
+For a reader that depends on the order, this module distributes the rows of such a commit or snapshot among the batches
+in another way than Delta's stream. The module reads the positions of all rows of the commit or snapshot, and chooses
+positions that divide these rows into shares of about the size of a batch. A batch that ends within the commit or
+snapshot gets the next share. The batch that reads the rest of the commit or snapshot gets all other shares. As a
+result, each row is read once, and each batch has about the size that Delta has planned. The order of the rows does not
+depend on the writer of the files or on the statistics of the files.
 
 The query's checkpoint contains the shares (:mod:`rw_sql.runtime.positions.log_shares`). If an older version of rw_sql
 has read the first part of a commit or snapshot, the checkpoint has no shares of this commit or snapshot. In this case,
@@ -71,8 +71,8 @@ _FILE = "_rw_file"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DataFile:
-    """A data file of a commit or version. The fields are the file's path relative to the table's folder, the size in
-    bytes, the number of rows (None if unknown), and the value of BUCKET for the file's rows."""
+    """A data file of a commit or version. The fields are the path relative to the table's folder, the size in bytes,
+    the number of rows (None if unknown), and the rows' value of BUCKET."""
 
     path: str
     size: int
@@ -150,7 +150,7 @@ class OrderedLog:
         if ends is None or not ends[1].is_within or self._stored.of(ends[1]) is None:
             return
         begin, end = ends
-        # The number does not matter, because the other shares have no rows for the caller either.
+        # The number of shares does not matter, because no share of this commit or snapshot has rows for the caller.
         done = self._stored.done_at(begin) if begin is not None and place_of(begin) == place_of(end) else 0
         self._stored.note_done(end, done or 0)
 

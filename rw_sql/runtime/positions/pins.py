@@ -42,7 +42,7 @@ def least_needed_version(context: Context, object_id: int, generation: int = 1) 
     """
     snapshot = context.metastore.snapshot()
     record = snapshot.get(object_id)
-    # No point refers to a table that is not in use, and a REWIND does not restore the table with a sink's batches.
+    # Points refer only to tables in use, and a REWIND does not restore the table that records a sink's batches.
     if getattr(record, "generation", 1) != generation or isinstance(record, SinkRecord):
         return None
     needed = []

@@ -85,8 +85,8 @@ def newest_completed(warehouse: Warehouse, checkpoint: str) -> int:
 
 
 REWOUND = "_rw_sql/rewound"
-"""The file inside a restored checkpoint that contains the epoch of the REWIND, and the last batch of the checkpoint.
-The file is written last, so a checkpoint with this file is complete."""
+"""The path, within a restored checkpoint, of the file with the epoch of the REWIND and the number of the checkpoint's
+last batch. The file is written last, so a checkpoint with this file is complete."""
 
 
 def rewind_mark(warehouse: Warehouse, checkpoint: str) -> Mapping[str, int] | None:
@@ -196,8 +196,8 @@ def planned_stretch(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[
 
 
 def first_end(warehouse: Warehouse, checkpoint: str) -> int | None:
-    """The version of a single Delta input up to which a query's first batch reads all rows; None if the batch reads
-    only a part of a version, or if the query has several inputs."""
+    """The version of a single Delta input up to which a query's first batch reads all rows. The result is None if the
+    batch reads only a part of a version, or if the query has several inputs."""
     offsets = _delta_offsets(warehouse, checkpoint, 0)
     if len(offsets) != 1 or offsets[0].get("isStartingVersion") or offsets[0]["index"] >= 0:
         return None

@@ -149,11 +149,11 @@ def _take(
     terms: Mapping[str, int],
 ) -> None:
     """Adds positions from a commit. ``waiting`` contains the splits whose positions are not known yet. Such a split
-    gets the commit's end offset under two conditions: the commit is later than the statement that set the split's
-    position, and the commit's run is not older than that statement.
+    gets the commit's end offset if the commit is later than the statement that set the split's position, and the
+    commit's run is not older than that statement.
 
-    ``ends`` are the commit's pairs (end offset, version of the log) by split, ``terms`` are the terms at these offsets,
-    and ``epoch`` is the epoch at which the commit's run started.
+    ``ends`` are the commit's pairs (end offset, version of the log) by split, and ``terms`` are the terms at these
+    offsets. ``epoch`` is the epoch at which the commit's run started.
     """
     for split in waiting.keys() & ends.keys():
         row, (end, at) = waiting[split], ends[split]

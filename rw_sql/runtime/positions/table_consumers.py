@@ -4,8 +4,8 @@ The checkpoint of a view or sink determines the first version of the table that 
 after a restart. Usually, this is the version at which the last batch begins, because Spark requests the last batch
 again after a restart. If the query has planned only one batch, the query requests the last version that the batch
 includes, because Delta reads a first batch from a snapshot of that version. If the reader is a sink with an older start
-version, the query requests the start version. If the reader is a recomputed view, the view also needs the last version
-that its last batch includes, because this batch reads all rows of the table as of that version.
+version, the query requests the start version. A recomputed view also needs the last version that its last batch
+includes, because this batch reads all rows of the table as of that version.
 """
 
 from __future__ import annotations
@@ -192,9 +192,9 @@ def _offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[dict[str
 
 
 def require_versions(context: Context, spec: ViewSpec | SinkSpec, checkpoint: str) -> None:
-    """Raises StalledError if a query with this checkpoint cannot continue. There are three possible reasons: an input
-    has dropped rows that the query needs, versions of an input were cleaned up, or a table of the user from which the
-    query has read does not exist."""
+    """Raises StalledError if a query with this checkpoint cannot continue. Either an input has dropped rows that the
+    query needs, or versions of an input were cleaned up, or a table of the user that the query reads no longer exists.
+    """
     warehouse = context.warehouse
     has_begun = bool(warehouse.list_names(f"{checkpoint}/offsets"))
     for given in spec.inputs:
@@ -243,8 +243,8 @@ def _require_whole_log(context: Context, spec: ViewSpec | SinkSpec, given: ViewI
 def _reads_whole_log(spec: ViewSpec | SinkSpec, given: ViewInput) -> bool:
     """True if the content of a query depends on all rows of a source's log.
 
-    The result is False for a view that every batch computes from all rows, because the content of such a view does not
-    depend on the time when the view begins to read.
+    The result is False for a view that every batch computes from all rows, because its content does not depend on the
+    time when it begins to read.
     """
     if isinstance(spec, SinkSpec):
         return all(id_ != given.id or version < 0 for id_, version in spec.starts)

@@ -25,7 +25,8 @@ def require_whole(context: Context, spec: ViewSpec | SinkSpec, checkpoint: str) 
     warehouse = context.warehouse
     table = warehouse.data(spec.sink_id if isinstance(spec, SinkSpec) else spec.view_id, spec.generation)
     # A job creates its table, then plans a batch in its checkpoint, and then commits the batch to the table. Another
-    # process may still run, so a fact is read before the fact that it depends on.
+    # process may do these steps during the check, so the result of a later step is read before the result of an earlier
+    # step.
     done = last_batch(warehouse, table, spec.generation)
     planned = newest_planned(warehouse, checkpoint)
     if done > planned:

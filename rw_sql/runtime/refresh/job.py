@@ -1,8 +1,8 @@
 """The job of a refreshable table: carries out refreshes, and is the only writer of the table's rows.
 
-The state in the catalog determines what the job does. While the table is REFRESHING, the job loads the upstream into a
-staging table. While the table is FINISHING, the job merges the staging table chunk by chunk. Each chunk is a commit
-with its own number. After a restart, the catalog and the table show where to continue.
+The table's state in the catalog determines the job's work. While the table is REFRESHING, the job loads the upstream
+into a staging table. While the table is FINISHING, the job merges the staging table chunk by chunk. Each chunk is a
+commit with its own number. After a restart, the catalog and the table show where to continue.
 """
 
 from __future__ import annotations
@@ -322,8 +322,8 @@ class RefreshJob:
         return tell
 
     def _still(self, snapshot: Snapshot, record: RefreshRecord) -> RefreshRecord | None:
-        """The latest record of the refresh ``record``, whose table may have another name by now; None if the refresh is
-        not being loaded any more, for example because CANCEL JOBS has ended it."""
+        """The latest record of the refresh ``record``, whose table may have another name by now. The result is None if
+        the refresh is not being loaded any more, for example because CANCEL JOBS has ended it."""
         now = self._record(snapshot)
         is_same = now is not None and (now.status, now.refresh) == (REFRESHING, record.refresh)
         return now if is_same else None

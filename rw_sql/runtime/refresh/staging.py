@@ -87,7 +87,7 @@ class Staging:
         return self if self.warehouse.is_local else replace(self, path=f"{self.path}/{refresh}")
 
     def remove(self) -> None:
-        """Deletes the tables of an earlier refresh."""
+        """Deletes the table at ``path``, or all tables in this folder."""
         self.warehouse.remove(self.path)
 
     def remove_left(self, refresh: int, *, is_over: bool) -> None:

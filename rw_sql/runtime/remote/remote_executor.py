@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 _LOOK_SECONDS, _LOOK_SECONDS_IN_STORE = 0.05, 0.5
 _NONE: frozenset[str] = frozenset()
 _MOST_TOKENS = 100
-"""For at most this number of refused statements, this session remembers the session's name under which the owner keeps
-the statement."""
+"""The maximum number of refused statements whose names this session remembers. A CONFIRM needs the name of the
+statement that it confirms (:class:`_Names`)."""
 _OWNER_SECONDS = 1.0
 """The interval in seconds at which a waiting session checks that the owner still runs."""
 
@@ -172,7 +172,7 @@ class RemoteExecutor:
                 require_inside(shown)
             refuse_literal_secrets(shown)
         except SqlError:
-            if session.block is not None:  # COMMIT must not run a block that lacks a statement.
+            if session.block is not None:  # COMMIT may run only complete blocks.
                 session.block.is_aborted = True
             raise
         if has_value:
@@ -247,7 +247,7 @@ class RemoteExecutor:
             raise
         finally:
             self._running.discard(request.request)
-        # Another thread of the session may have set other parameters since.
+        # Another thread of the session may have set other parameters since then.
         for key in body.parameters.keys() | answer.parameters.keys():
             if key not in answer.parameters:
                 session.parameters.pop(key, None)

@@ -217,7 +217,7 @@ class RequestServer:
             table = self._run(parse_statement(body.text), state)
         except Exception as error:  # noqa: BLE001 - the session that waits must get every error
             problem = error_body(error)
-            # Even a session that cannot ask its user must know who has the token.
+            # A session needs the token of its refused statement even if the session cannot ask its user.
             if isinstance(error, UnconfirmedError):
                 questions.append(error.question)
         finally:
@@ -325,7 +325,7 @@ def store_failed(error: Exception) -> SqlError:
 
 
 def _error_answer(request: Request, error: Exception) -> AnswerBody:
-    """The answer to a request whose outcome this process does not know."""
+    """The answer to a request whose statement this process has not run, or whose result it cannot write."""
     try:
         body = statement_body(request.body or "")
     except msgspec.MsgspecError:  # Another version of rw_sql wrote the request.

@@ -120,7 +120,7 @@ class PointPruning:
         self._is_stopping = threading.Event()
         self._reserving = threading.Lock()
         self._reserved: set[int] = set()
-        """The sources whose points the run in progress must leave alone."""
+        """The sources whose points the run in progress must not remove."""
         self._current: int | None = None
 
     def run_if_due(self, snapshot: Snapshot, busy: Collection[int]) -> None:
@@ -246,10 +246,10 @@ class PointPruning:
         """Returns the point in the form in which it must be stored now. A point that is too old gets a reason. A point
         that has had this reason for long enough loses its data.
 
-        The time at which a point gets its reason replaces the time at which the point was made, because the next owner
-        of the jobs may have to erase the point. If the stored time is in the future because the clock was set back, the
-        present time replaces the stored time. Otherwise, the point would not grow older until the clock reaches the
-        stored time again.
+        When a point gets a reason, the present time replaces the time at which the point was made, because the next
+        owner of the jobs may have to erase the point. If the stored time is in the future because the clock was set
+        back, the present time replaces the stored time. Otherwise, the point would not grow older until the clock
+        reaches the stored time again.
         """
         if not point.has_data:
             return point

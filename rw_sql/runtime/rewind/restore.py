@@ -51,7 +51,8 @@ the folder consists of the checkpoint's path, this text and a random suffix."""
 
 
 class CannotRewindError(Exception):
-    """Raised if a REWIND cannot be carried out because something that is needed is missing."""
+    """Raised if a REWIND cannot be carried out: its rewind point, a table or needed rows no longer exist, or this
+    process has lost the lease."""
 
 
 def rewind_jobs(snapshot: Snapshot, rewind: RewindRecord) -> tuple[str, ...]:
@@ -278,7 +279,7 @@ def _move(
 def read_on_from(warehouse: Warehouse, table: str, version: int) -> int | None:
     """The version at which a reader continues in a table that may have been restored in the meantime.
 
-    None if the table was restored to a state that does not include all rows that the reader has read.
+    The result is None if the table was restored to a state that lacks rows that the reader has read.
     """
     for at, actions in commits(warehouse, table, down_to=version):
         to = restored_version(actions)

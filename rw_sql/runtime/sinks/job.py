@@ -1,5 +1,5 @@
-"""The query of a sink. The query writes the changes of the tables of its inputs to an external target, each batch at
-least once.
+"""The query of a sink. The query writes the changes of its input tables to an external target, each batch at least
+once.
 
 If the target stores the number of a batch with its rows, each batch is written exactly once. For other targets,
 commits without rows to the sink's own table in the warehouse record the completed batches. If the process is killed
@@ -87,7 +87,7 @@ def _require_target(look: SinkLook) -> None:
 def _fenced(context: Context, spec: SinkSpec, writer: SinkWriter, run: int, checkpoint: str) -> int | None:
     """Fences earlier runs at the target; returns the last batch in the target, as ``SinkWriter.fence`` does.
 
-    Raises StalledError if the target has a run or a batch that is missing in this warehouse. This happens if the
+    Raises StalledError if the target has a run or a batch that is missing in this warehouse. In this case, the
     warehouse was restored from a backup that is older than the target. Without the error, the next batches would get
     the numbers of batches in the target. The sink would then skip the next batches as complete, although they contain
     other rows.
@@ -323,9 +323,9 @@ class Sink:
         return log.where("_rw_error IS NULL").selectExpr(*columns, *order)
 
     def _in_order(self, frame: DataFrame, batch: int) -> DataFrame:
-        """The rows of a batch. If the sink reads a source, the batches preserve the order of the rows of each split: no
-        row comes in a later batch than the rows that follow it in the split. If the sink reads a change feed, all
-        changes of a key in a commit come in one batch."""
+        """The rows of a batch. If the sink reads a source, the batches preserve the order of each split's rows: no row
+        comes in a later batch than the rows after it in the split. If the sink reads a change feed, all changes of a
+        key in a commit come in one batch."""
         if self.feed is not None:
             return self.feed.rows(frame, batch)
         log = None if self.log is None else self.log.rows(frame.sparkSession, batch)
@@ -367,8 +367,8 @@ class Sink:
         return arranged(rows, self.spec.shape, keys_move=any(given.has_feed for given in self.spec.inputs))
 
     def _parts(self, frame: DataFrame, batch: int) -> list[DataFrame]:
-        """The parts in which a batch is held in memory. A batch has several parts only if a commit of a change feed is
-        larger than the intended size of a batch and the writer can write a batch in parts."""
+        """The parts in which a batch is held in memory. A batch has several parts only if it contains a commit of a
+        change feed that exceeds the intended size of a batch, and the writer accepts parts."""
         if self.feed is None or not isinstance(self.writer, PartWriter):
             return [frame]
         parts = self.feed.parts(frame, batch, BATCH_BYTES)

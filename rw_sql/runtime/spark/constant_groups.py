@@ -15,12 +15,14 @@ _ORDINALS = "spark.sql.groupByOrdinal"
 
 @contextmanager
 def constant_groups(spark: SparkSession) -> Iterator[None]:
-    """A context manager in which a streaming query is started whose GROUP BY may contain a constant, as in ``SELECT 5
-    AS five, count(*) … GROUP BY five``.
+    """A context manager for starting a streaming query whose GROUP BY may contain a constant, as in ``SELECT 5 AS five,
+    count(*) … GROUP BY five``.
 
     Spark 4.0 analyzes the plan of the query again for each batch. At that time, the alias is replaced with its
-    constant, and Spark would use the constant as the position of a column. A started query has a copy of the session's
-    settings, so the session itself keeps its setting, by which it analyzes the positions in the text of a query.
+    constant, and Spark would use the constant as the position of a column. The context manager therefore changes a
+    setting of the session for the start. At the end, the context manager restores this setting, because the session
+    needs the setting to analyze positions in the text of other queries. The started query keeps its own copy of the
+    changed setting.
     """
     if not spark.version.startswith("4.0."):
         yield

@@ -48,7 +48,7 @@ def warehouse_of_database(spark: SparkSession, name: str) -> str | None:
     does not exist."""
     if not spark.catalog.databaseExists(_qualified(name)):
         return None
-    # DESCRIBE DATABASE prints all properties as one string.
+    # The properties are read from the JVM, because DESCRIBE DATABASE prints all properties as one string.
     properties = java_session(spark).sessionState().catalog().getDatabaseMetadata(name).properties()
     return str(properties.apply(MARK)) if properties.contains(MARK) else ""
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 LIBRARIES = "LIBRARIES"
-"""If a job does not start because an executor has no usable Python, or lacks a package that the job's reader needs, the
-stall reason of the job begins with this word."""
+"""The first word of the stall reason of a job that does not start because an executor has no usable Python, or lacks a
+package that the job's reader needs."""
 
 _ASK_SECONDS = 60.0
 _SCRIPT = (

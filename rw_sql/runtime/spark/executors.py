@@ -61,15 +61,15 @@ _ASK_SECONDS = 60.0
 _REMOVE_SECONDS = 5.0
 _FIRST_SECONDS, _LOOK_SECONDS = 5.0, 0.05
 _NONE_SECONDS = 60.0
-"""If a wait for executors was in vain, no other wait begins for this time in seconds. Without this rule, each start of
-a job would wait, one after the other."""
+"""After a wait for executors without success, no other wait begins for this time in seconds. Without this rule, every
+start of a job would wait again."""
 _FRESH_SECONDS, _PARTLY_SECONDS, _BUSY_SECONDS = 3600.0, 60.0, 600.0
-"""The times in seconds for which executors count as prepared for a job that needs files or packages. The three times
-apply if all executors have answered, if some have not answered, and if none has answered because the cores were busy.
-If the job needs neither files nor packages, the time is unlimited, because wrong numbers of rows would show the same
-problem.
+"""The times in seconds for which executors count as prepared. The first time applies if all executors have answered and
+the job needs files, because the host may delete these private files. The second time applies if some executors have not
+answered, and the third time if none has answered because the cores were busy.
 
-The first time is limited because the host may delete the private files.
+If all executors have answered and the job needs only packages, the time is unlimited. If the job needs neither files
+nor packages, the time is always unlimited, because wrong numbers of rows would show the same problem.
 """
 
 
@@ -169,7 +169,7 @@ def remove_files(spark: SparkSession) -> None:
         _send_by_value()
         tasks = max(context.defaultParallelism, len(_executors(context)), 1)
         removed = context.parallelize(range(tasks), tasks).mapPartitions(lambda _: remove(folder, seconds))
-        # Java waits, because this may run at the interpreter's exit, when no more threads can be started.
+        # Java waits, because this function may run at the interpreter's exit, when no more threads can be started.
         collect_within(spark, removed, _REMOVE_SECONDS)
     except (PySparkException, Py4JError, OSError) as error:
         logger.warning("could not remove private files from executors: %s", cause_line(str(error)))

@@ -57,8 +57,8 @@ def jar_settings(package: str, config: Mapping[str, str], *, starts_jvm: bool = 
 
     If the jars are cached and no setting in the caller's ``config`` conflicts, the settings refer to the cached files.
     Otherwise, the settings refer to the coordinate, which Ivy resolves. If this process starts a JVM (``starts_jvm``)
-    that is both driver and executor, the settings put the cached files on the class path of this JVM, so that Java can
-    archive the classes in these files. Otherwise, Spark copies the files to the executors.
+    that is both driver and executor, the settings put the cached files on the JVM's class path, so that Java can
+    archive their classes. Otherwise, Spark copies the files to the executors.
     """
     jars = remembered_jars(package) if are_jars_ours(config) else None
     if jars is None:

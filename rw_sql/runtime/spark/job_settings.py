@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 QUERY_SETTINGS = {
-    # This also overrides the environment variable SPARK_ANSI_SQL_MODE.
+    # This entry takes precedence over the environment variable SPARK_ANSI_SQL_MODE.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",

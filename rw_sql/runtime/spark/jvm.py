@@ -254,7 +254,8 @@ def save_command(rows: DataFrame, path: str, layout: str, options: dict[str, str
     if not spark.version.startswith("4.0."):
         writer: Any = rows.write.format(layout).mode("error").options(**options)
         return writer._jwrite.saveCommand(java_class(spark, "scala.Option").apply(path))
-    # The writer of Spark 4.0 has no method that returns the command. This is how it makes the command.
+    # The writer of Spark 4.0 has no method that returns the command. The following code makes the command as that
+    # writer does.
     settings = java_class(spark, "org.apache.spark.api.python.PythonUtils").toScalaMap({**options, "path": path})
     none = java_class(spark, "scala.Option").empty()
     nothing, rows_of = scala_sequence(spark), java_frame(rows)

@@ -140,7 +140,7 @@ class SparkSessions:
 
     def running_query(self, query_id: str) -> str | None:
         """Returns the name, for use in messages, of the query with the id ``query_id``, if this query is running in any
-        session of the JVM. None if no such query is running."""
+        session of the JVM. Returns None if no such query is running."""
         queries = self._active_queries
         for key in queries.keySet():
             if str(key) == query_id:

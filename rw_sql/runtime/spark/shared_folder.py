@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 UNSHARED = "UNSHARED"
-"""If a job does not start because an executor does not share the warehouse's folder, or cannot use the private files of
-the driver, the stall reason of the job begins with this word."""
+"""The first word of the stall reason of a job that does not start because an executor does not share the warehouse's
+folder, or cannot use the driver's private files."""
 
 CHECK_VARIABLE = "RW_SQL_SHARED_FOLDER_CHECK"
 """If this environment variable is ``off``, the check is disabled. This serves to test how a cluster behaves without the

@@ -148,8 +148,8 @@ def _fault_of(error: CapturedException, text: str) -> SparkFault:
 
 
 def _span(error: PySparkException, told: str, text: str) -> Span | None:
-    """The position in the text. This is the position of the error's context. If the error has no context, the result is
-    the position of the word at the error's line and column."""
+    """The position of the error's context in the text. If the error has no context, the result is the position of the
+    word at the error's line and column."""
     for start, fragment in _contexts(error):
         # Java counts in units of UTF-16.
         at = len(text.encode("utf-16-le")[: 2 * start].decode("utf-16-le", "ignore"))

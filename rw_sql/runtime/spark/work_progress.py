@@ -40,8 +40,8 @@ _TASK_THREAD = re.compile(r'"Executor task launch worker for task \S+ in stage (
 
 
 def work_of(group: str) -> tuple[object, ...]:
-    """Returns values that grow while Spark works for a group: the ids of the group's latest jobs, the number of
-    finished tasks, and the numbers of records that were read and written."""
+    """Returns values that grow while Spark works for a group: the ids of the group's latest jobs, and the numbers of
+    finished tasks, records read and records written."""
     context = active_context()
     if context is None:
         return ()
@@ -52,8 +52,8 @@ def work_of(group: str) -> tuple[object, ...]:
 
 def task_seconds(group: str) -> float:
     """The CPU time in seconds of the tasks that a group runs on this machine; 0 if the group runs no task here. The
-    result is the CPU time of the JVM's threads that run these tasks, plus the CPU time of all Python processes that the
-    JVM has started, regardless of the tasks that use them."""
+    result includes the JVM's threads that run these tasks, and all Python processes that the JVM has started, even for
+    tasks of other groups."""
     context = active_context()
     if context is None:
         return 0.0

@@ -80,8 +80,8 @@ class SparkViews:
         self._failed = FailedRecordViews(context, spark)
         self._own = OwnTemporaryViews(spark)
         self._schemas: dict[str, bool] = {}
-        """Maps each schema other than ``public`` to True if the Spark database with this name was made for the schema,
-        and to False if this database is a database of the user."""
+        """Maps each schema other than ``public`` to True if its Spark database was made for the schema, and to False if
+        the Spark database with its name belongs to the user."""
         self._hidden: dict[str, MaterializedViewRecord] = {}
         """The objects of the catalog whose Spark views are missing because a table or view of the user has the same
         name."""
@@ -298,8 +298,8 @@ class SparkViews:
         view is the whole name, including the schema.
 
         Spark accepts only ASCII letters, digits and ``_`` in the names of tables and of views that are not temporary.
-        If a view or database of another warehouse already uses the name, this warehouse's view is temporary, so that
-        the name keeps its meaning in the sessions of the other warehouse.
+        If a view or database of another warehouse already uses the name, this warehouse's view is temporary. The name
+        thus keeps its meaning in the sessions of the other warehouse.
         """
         schema, dot, last = name.partition(".")
         if not dot or schema not in self._schemas:

@@ -60,7 +60,7 @@ WAREHOUSE, OWNER, CATALOG, FOLDER, CHECKPOINT, JOB, OPERATION, LOCK = (
     "operation",
     "lock",
 )
-"""The kinds of things that a finding can be about. They are the values of :attr:`Finding.about`."""
+"""The kinds of subjects that a finding can have (the values of :attr:`Finding.about`)."""
 
 _OPERATIONS = 1000
 """The maximum number of unsafe operations, latest first, whose outcomes are checked."""

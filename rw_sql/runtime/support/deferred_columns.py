@@ -25,8 +25,8 @@ StepsT = TypeVar("StepsT", bound=Steps)
 class DeferredColumns:
     """Columns to be added to DataFrames. ``columns`` are the names of a DataFrame's columns after the steps so far.
 
-    If each batch built its columns again, a small batch would take most of its time for this. For example, building the
-    columns of a source with six columns needs 700 calls to the JVM.
+    If each batch built its columns again, a small batch would spend most of its time on building them. For example,
+    building the columns of a source with six columns needs 700 calls to the JVM.
     """
 
     columns: tuple[str, ...]

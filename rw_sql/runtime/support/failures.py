@@ -39,7 +39,7 @@ class StalledError(Exception):
 class Failure:
     """The reason why a job ended without being stopped. The reason does not contain the secrets of this process.
 
-    If ``is_final`` is true, the job is not retried until a statement changes something.
+    If ``is_final`` is true, the job is not retried until a statement changes the catalog.
 
     If ``is_lasting`` is true, the job is retried at the longest interval.
     """

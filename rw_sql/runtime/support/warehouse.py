@@ -52,7 +52,8 @@ class PlainFiles:
         """The file system of the warehouse. Listings are not cached, because other processes and Spark write to the
         same files.
 
-        The file system raises OSError if the store does not respond, whatever error the store's client raises.
+        If the store does not respond, the file system raises OSError, regardless of the error that the store's client
+        raises.
         """
         system = fsspec.core.url_to_fs(self.uri, use_listings_cache=False)[0]
         return system if self.is_local else cast("AbstractFileSystem", StoreFiles(system))
@@ -81,9 +82,9 @@ class PlainFiles:
     def write_text(self, path: str, text: str, *, is_durable: bool = False) -> None:
         """Writes a file atomically, creating its folder.
 
-        ``is_durable``: on a local path, the file is on the disk when this method returns. Callers set ``is_durable``
-        only for files that cannot be computed again, because a durable write may take a tenth of a second. In an object
-        store, every file is durable.
+        If ``is_durable`` is true, a file on a local path is on the disk when this method returns. Callers set
+        ``is_durable`` only for files that cannot be computed again, because a durable write may take a tenth of a
+        second. In an object store, every file is durable.
         """
         if not self.is_local:
             self.files.pipe_file(path, text.encode("utf-8"))
@@ -193,8 +194,8 @@ class Warehouse(PlainFiles):
         """The warehouse at a path or URI. Paths are made absolute; a URI of the scheme ``file`` becomes a path.
 
         Raises SqlError INVALID_PARAMETER for a location that the libraries that access a warehouse would interpret in
-        different ways. Raises FILE_UNREADABLE for a path that depends on a deleted current folder or on a missing home
-        folder, and for a path with a file in the place of a folder.
+        different ways. Raises FILE_UNREADABLE for a path that depends on a deleted current folder or a missing home
+        folder, or that has a file in the place of a folder.
         """
         location = local_location(location)
         if "://" not in location:

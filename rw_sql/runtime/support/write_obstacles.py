@@ -61,7 +61,7 @@ def obstacle_of(error: object, uri: str) -> Obstacle | None:
     """The obstacle that an error of a write to the warehouse at ``uri`` names; None if the error names no obstacle. If
     ``uri`` is empty, the remedy names no path.
 
-    An error that goes away by itself, such as the error of a store that does not respond, is not an obstacle.
+    A temporary error, such as the error of a store that does not respond, is not an obstacle.
     """
     text = str(error)
     if not uri or "://" in uri:
@@ -165,8 +165,8 @@ def refusal(warehouse: Warehouse) -> OSError | None:
 
 
 def _seen_by(pid: int | None, path: str) -> str:
-    """Returns the path through which this process can examine what another process on this machine finds at ``path``.
-    (A service may have its own mounts.)"""
+    """Returns the path through which this process can examine the file or folder that another process on this machine
+    sees at ``path``. (A service may have its own mounts.)"""
     seen = f"/proc/{pid}/root{path}"
     return seen if pid is not None and os.path.isdir(seen) else path
 

@@ -76,7 +76,8 @@ def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
     """Deletes old generations of rebuilt views and of sinks: tables, checkpoints, staging tables and tables of rejected
     rows. A generation is deleted only if no job writes it and no rewind of a sink needs it.
 
-    Keeps the previous generation, which a query may still be reading, until ``rollback_window`` is over.
+    Keeps the previous generation of a sink. Keeps the generation of a view that UNDO can restore until
+    ``rollback_window`` is over.
     """
     warehouse = context.warehouse
     records: list[MaterializedViewRecord | SinkRecord] = [*snapshot.kept, *snapshot.all("sink")]

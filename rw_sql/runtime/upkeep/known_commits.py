@@ -2,8 +2,8 @@
 changes.
 
 A job that rests has a new run for almost every batch, and upkeep may run only once in each run. One upkeep reads a
-limited number of commits. If each upkeep read a log from the start while a reader is far behind, no upkeep would ever
-finish reading this log, and upkeep would never drop an hour of the log. The facts are therefore kept in the context of
+limited number of commits. If each upkeep read the log from the start while a reader is far behind, no upkeep would
+finish reading the log. No hour of the log would then ever be dropped. The facts are therefore kept in the context of
 the warehouse, which exists longer than the run.
 """
 

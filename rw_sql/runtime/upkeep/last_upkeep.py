@@ -23,7 +23,8 @@ class LastUpkeep:
     since 1970.
 
     ``orphans_at`` is the time of the last search for files that killed writers left behind; 0 if there was no such
-    search. ``whole_at`` is the time of the last compaction of all small files; 0 if there was no such compaction.
+    search. ``whole_at`` is the time of the last compaction of all small files; before the first such compaction, the
+    time of the first call of :func:`last_upkeep`.
     """
 
     version: int
@@ -55,8 +56,8 @@ class LastUpkeep:
 def last_upkeep(context: Context, object_id: int, generation: int, *, now: float) -> LastUpkeep:
     """The last upkeep of the table of an object's generation, shared by all runs of its job in this process.
 
-    For a table that has had no upkeep, the result has version 0 and the time of the first call of this function, in
-    this process or in an earlier process. ``now`` is in seconds since 1970. Raises OSError.
+    For a table that has had no upkeep, the result has version 0 and the time of the first call of this function,
+    possibly in an earlier process. ``now`` is in seconds since 1970. Raises OSError.
     """
     known: dict[tuple[int, int], LastUpkeep] = context.made.setdefault(_KNOWN, {})
     found = known.get((object_id, generation))

@@ -112,11 +112,11 @@ def _seen(run: ViewRun, key: list[str], spark: SparkSession, end: Row) -> DataFr
     # If a row was deleted while its changes were not read, the log contains the row's key only before the snapshot.
     since = (f.col(SINCE) >= began["at"][SINCE]) & (_at() >= _at(began["at"]))
     rows = cdc_frame(log.where(since), statement, given.live_from)
-    # The kind of a change that is an error is NULL.
+    # If a change is an error, its operation is NULL. The key of such a change counts as arrived.
     rows = rows.withColumn(OP, f.coalesce(f.col(OP), f.lit(UPSERT)))
     register_view(rows.selectExpr(*given.selected), given.name)
     found = as_in_files(spark.sql(spec.query), spec).where(f.col(OP) >= DELETE).select(*key)
-    # A key that does not fit its columns is NULL, and no row of the table has it.
+    # If a key does not fit its columns, at least one key column is NULL. No row of the table has such a key.
     return found.dropna().distinct().withColumn(_IS_SEEN, f.lit(True))
 
 

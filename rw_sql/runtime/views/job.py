@@ -303,7 +303,8 @@ class View:
 
     def _started(self, writer: DataStreamWriter) -> StreamingQuery:
         if self.session is None or not isinstance(self.strategy, Streamed):
-            return writer.start()  # The batches of the other strategies run queries with positions in GROUP BY.
+            # The other strategies run queries in their batches. The GROUP BY of such a query may contain positions.
+            return writer.start()
         with constant_groups(self.session):
             return writer.start()
 

@@ -1,4 +1,4 @@
-"""Defines the order of the records of one key of a table, and how a later record is combined with an earlier record."""
+"""Defines the order of records with the same key, and the row that results from an existing row and a later record."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def visible(frame: DataFrame) -> list[str]:
 def nullable(kind: DataType) -> DataType:
     """A type with all its parts nullable, as in a table's rows.
 
-    This is necessary because Spark treats a column with a default as non-nullable, and does not cast nullable values to
-    the type of such a column.
+    Spark treats a column with a default as non-nullable, and does not cast nullable values to the type of such a
+    column.
     """
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.views.strategy import ViewRun
 
 MOST_SECONDS = 1.0
-"""The maximum time in seconds for which a table waits after a batch without rows of its own. If a statement of another
-process waits for the table, the statement may have to wait longer by this time."""
+"""The maximum time in seconds for which a table waits after a batch without rows of its own. A statement of another
+process that waits for the table may have to wait this much longer."""
 
 _LOOK_SECONDS = 0.02
 """The interval in seconds between two checks of the log. Each check is one call to the file system."""

@@ -2,8 +2,8 @@
 
 A streaming query plans each batch again, and Delta's source lists and filters the files of each batch with Spark.
 Planning and filtering take several times as long as reading, computing and writing a few rows. This module reads the
-files of new commits with Arrow, computes the rows with :class:`rw_sql.runtime.spark.row_query.RowQuery`, and stores its
-progress in the query's checkpoint, so that a streaming query can continue at any time.
+files of new commits with Arrow, and computes the rows with :class:`rw_sql.runtime.spark.row_query.RowQuery`. It stores
+its progress in the query's checkpoint, so that a streaming query can continue at any time.
 """
 
 from __future__ import annotations
@@ -197,7 +197,8 @@ class RowBatches:
             raise LeftToSparkError(f"the rows cannot be computed here: {error}") from error
         expected = expected_rows(self.run, self._planned_rows(), self.prepared.query.steps)
         if self.prepared.commits.upstream is not None or self.prepared.commits.given.is_changing:
-            # A commit does not count these rows exactly, and a row of a captured table may represent no change.
+            # For these inputs, the counts in the commits are not exact. The number of rows read is only an upper limit,
+            # because a row of a captured table may represent no change.
             expected = Expected(most=given.num_rows, limits_of="its input")
         expected.require(RowCount(written=rows.num_rows))
         return rows

@@ -42,9 +42,9 @@ _MOST_LEFT = 20
 class RowMode:
     """Determines whether one run of a view writes its batches with a query or with a thread.
 
-    ``start_query`` starts a query at the checkpoint's position, and ``end_query`` ends the query. ``write`` takes two
-    arguments, one of the thread's batches and the rows of that batch, and writes the rows. ``writer`` writes the rows;
-    None if only a query can write the rows.
+    ``start_query`` starts a query at the checkpoint's position, and ``end_query`` ends the query. ``write`` is a
+    function that writes one batch of the thread. Its arguments are the run's :class:`RowBatches` and the rows of the
+    batch. ``writer`` writes the rows; None if only a query can write the rows.
     """
 
     run: ViewRun

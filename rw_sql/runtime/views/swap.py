@@ -73,8 +73,8 @@ def swap_rebuilt(context: Context) -> bool:
 
 
 def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord) -> bool:
-    """True if the backfill of the new table is complete, and if the query of the new table has read as much of each
-    input as the query of the old table."""
+    """True if the backfill of the new table is complete, and the new table's query has read as much of each input as
+    the old table's query."""
     view = snapshot.get(rebuild.view_id)
     if not isinstance(view, MaterializedViewRecord):
         return True
@@ -82,7 +82,7 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
     status = context.metastore.jobs.job_statuses().get(job)
     if status is None or status.state != "RUNNING":
         return False
-    # The versions that are compared below do not suffice, because a log may have no rows at all.
+    # If a log has no rows, the comparison of versions below succeeds before the backfill is complete.
     progress = context.metastore.jobs.backfills([job]).get(job) if rebuild.histories else None
     if rebuild.histories and (progress is None or not progress.is_over):
         return False
@@ -102,8 +102,8 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
         old = committed_versions(warehouse, old_checkpoint, feeds=feeds_before, before=before)
         new = committed_versions(warehouse, new_checkpoint, feeds=feeds, before=before)
         # If the old query does not read a table, the new query must have read the rows that the table had at the first
-        # check. The present end of the table is not used, because the table may grow all the time, so that the new
-        # query might never reach it.
+        # check. The present end of the table is not used, because the table may grow continuously, so that the new
+        # query might never reach this end.
         place = (warehouse.uri, view.id, rebuild.generation, table)
         if table not in old and place not in _ENDS:
             _ENDS[place] = _last_data(context, given) + 1
@@ -149,8 +149,8 @@ def _has_data(context: Context, table: str, first: int, end: int) -> bool:
     """True if a version of a table has added or removed rows. Considers the versions from ``first`` to the version
     before ``end``.
 
-    Versions without rows, such as the fence of a new run, do not count: the old query may have passed such versions,
-    while the new query may still wait before such a version until there are new rows.
+    Versions without rows, such as the fence of a new run, do not count. The old query may have passed such a version,
+    while the new query stays before it until new rows arrive.
     """
     if first >= end:
         return False

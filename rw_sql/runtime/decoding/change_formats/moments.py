@@ -115,7 +115,7 @@ def _as_spark_reads(text: Column) -> Column:
 
 
 def _in_range(moment: Column) -> Column:
-    # Converted to UTC, the first and last hours of other zones fall into the years 0 and 10000.
+    # In UTC, the first and last hours of other zones are in the years 0 and 10000.
     return f.when(f.unix_micros(moment).between(_FIRST_MICROS, _LAST_MICROS), moment)
 
 

@@ -69,8 +69,8 @@ def _has_scale(text: Column, scale: int) -> Column:
 
 
 def _scale_of(text: Column) -> Column:
-    """Takes a number that is written with an exponent. Returns the number of digits that it has after the point if it
-    is written without the exponent. Trailing zeros do not count. The result is negative for 1e3."""
+    """For a number that is written with an exponent, returns the number of digits after the point in the notation
+    without an exponent. Trailing zeros do not count. The result is negative for 1e3."""
     mantissa = f.regexp_replace(text, f.lit(r"[eE][\s\S]*+"), f.lit(""))
     point = f.instr(mantissa, ".")
     fraction = f.when(point > 0, f.length(mantissa) - point).otherwise(f.lit(0))
@@ -93,8 +93,8 @@ def wider_scale(precision: int, scale: int) -> int:
 
 
 def has_long_number(text: Column, digits: int) -> Column:
-    """True if a JSON text may contain a number with more digits after the point than ``digits``, or a number with an
-    exponent so large that Java would compute for minutes.
+    """True if a JSON text may contain a number that has more digits after the point than ``digits``, or an exponent so
+    large that Java would compute for minutes.
 
     The text is searched with a regular expression, so digits inside a JSON string may count as a number too.
     """

@@ -30,8 +30,7 @@ NESTED = ("STRUCT", "ARRAY", "MAP")
 _WHOLE = ("SMALLINT", "INT", "BIGINT", "SERIAL")
 _DECIMALS = ("NUMERIC", "RW_INT256", "RW_UINT256")
 _OF_STRINGS = r'^\[(?:null, ?)*+"'
-"""Matches an array whose first element that is not null is a string. The content of this string may resemble an
-array."""
+"""Matches an array whose first non-null element is a string. The content of this string may resemble an array."""
 
 FLOATING = ("REAL", "DOUBLE")
 """The floating-point types. If a column of such a type cannot represent a number exactly, the column stores the nearest
@@ -176,8 +175,8 @@ def _nested(text: Column, data_type: DataType, rules: ValueRules, items: Told | 
 
 
 def _read(text: Column, data_type: DataType, rules: ValueRules, told: Told | None = None) -> Column:
-    """Returns a struct with the field ``value``, which is the value of a text, and the field ``is_misfit``, which is
-    true if the value or a part of the value does not fit. ``told`` is the type of the value, or of an array's items."""
+    """Returns a struct with two fields: ``value`` is the value of a text, and ``is_misfit`` is true if the value or a
+    part of it does not fit. ``told`` is the type of the value, or of an array's items."""
     if data_type.name not in NESTED:
         return let(
             prepared(text, data_type, told),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 OK = "_rw_ok"
-"""The name of a field with a default that is added to the reader's schema.
+"""The name of an additional field, with a default, of the reader's schema.
 
 If Spark cannot read a record, Spark returns a record in which all fields are NULL, including this field.
 """
@@ -48,8 +48,8 @@ _LIMITS = {"bytes.maxLength": 2**27, "string.maxLength": 2**27, "collectionItems
 """The maximum lengths that Avro accepts within a record, in bytes and in items. The keys are the last parts of the
 system properties' names.
 
-Avro allocates memory for a length before it reads on, so a broken record could otherwise crash the JVM. Avro reads the
-properties when a JVM first decodes a record.
+Avro allocates memory for a length before it reads the data, so without limits a broken record could crash the JVM. Avro
+reads the properties when a JVM first decodes a record.
 """
 
 
@@ -181,7 +181,7 @@ class AvroReader:
             case "array":
                 return _of_items(self._conversion(schema["items"], named))
             case "map":
-                # A map within a map that becomes JSON is a part of this JSON, not a string in it.
+                # If a map becomes JSON, a map inside it becomes a part of this JSON, not a string.
                 inside = replace(self, map_mode="map")
                 return _of_values(inside._conversion(schema["values"], named), is_json=self.map_mode == "jsonb")
         logical = logical_of(schema)

@@ -128,8 +128,8 @@ class Writers:
 
     def _look_up(self, head: bytes) -> bool:
         """Returns False if the registry lacks the schema of a head, otherwise True. Also returns True if there is no
-        schema to look up, because the head is not a frame or the id in the head is greater than any id that a registry
-        assigns."""
+        schema to look up. This is the case if the head is not a frame, or if its id is greater than any id that a
+        registry assigns."""
         id_ = id_of(head)
         if id_ is None or id_ > _GREATEST_ID:
             return True
