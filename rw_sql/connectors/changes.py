@@ -34,7 +34,7 @@ requested. A single transaction may exceed this size."""
 KEY_ORDER = "key order"
 """The name of the trait that stores the order of the keys of a table whose snapshot has begun. The trait contains the
 collations that the key's columns had when the chunk that ends at :attr:`TableProgress.next_key` was read. If the order
-of the keys has changed since then, the rows after this key are other rows than the unread rows."""
+of the keys has changed since then, the rows after this key are not the unread rows."""
 
 
 class CaptureError(SqlError):
@@ -97,11 +97,11 @@ class TableProgress:
     If the snapshot has not begun, and tables of rw_sql keep the rows of an earlier snapshot, ``continues`` is the
     ``identity`` at the end of the earlier snapshot. The reader must then return all changes after its position, because
     a snapshot contains no deletes. If neither ``identity`` nor ``continues`` is set, the reader may omit the changes
-    that the snapshot contains. ``kept_for`` lists the tables that keep the rows, in the form of a snapshot's name. If
-    ``keeps_times`` is true, these tables have received every change, so a row that is read again keeps its time.
-    ``has_live_tables`` is true if a table of rw_sql reads only changes. The reader may then omit only the changes up to
-    the position ``live_from``, the end of the server's log when the first such table was created (0 if unknown).
-    ``is_repeated``: markers enclose the rows of the snapshot in the source's log; None if rw_sql 0.1.0 stored progress.
+    that the snapshot contains. ``kept_for`` lists the tables that keep the rows, in the same notation as a snapshot's
+    name. If ``keeps_times`` is true, these tables have received every change, so a row that is read again keeps its
+    time. ``has_live_tables`` is true if a table of rw_sql reads only changes. The reader may then omit only the changes
+    up to the position ``live_from``, the end of the server's log when the first such table was created (0 if unknown).
+    ``is_repeated``: true if markers enclose the snapshot's rows in the source's log; None in progress of rw_sql 0.1.0.
     """
 
     table: str
@@ -468,9 +468,9 @@ class ChangeConnector(Protocol):
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> ChangeCount | None:
         """Counts the transactions that end after ``start`` and at or before ``end``, and that changed one of the
-        upstream tables ``tables``. With ``only_first``, counts only the first of these transactions. An upstream that
-        itself selects the tables that it sends (PostgreSQL's publication) counts the changes to these tables. Returns
-        None if the upstream cannot count them, for example while the source is being read, or if some are removed.
+        upstream tables ``tables``. With ``only_first``, counts only the first of these transactions. If the upstream
+        itself selects tables (PostgreSQL's publication), counts the changes to these tables. Returns None if the
+        upstream cannot count them, for example while the source is being read, or after some transactions were removed.
         """
         ...
 

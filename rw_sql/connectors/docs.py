@@ -41,10 +41,10 @@ def page(spec: ConnectorSpec) -> str:
 
 
 _OPTIONS = (
-    "`ALTER SOURCE … UNSAFE SET` can change every option except `connector`. `ALTER SOURCE … CONNECTOR WITH (…)` "
-    "changes options marked *safe* without a confirmation, because these options neither move the source to another "
-    "upstream nor affect its positions. You can set options marked *connection* in a "
-    "[connection](../reference/connections.md) instead of in the source."
+    "`ALTER SOURCE … UNSAFE SET` can change every option except `connector` and `shared`. "
+    "`ALTER SOURCE … CONNECTOR WITH (…)` changes options marked *safe* without a confirmation, because these options "
+    "neither move the source to another upstream nor affect its positions. You can set options marked *connection* in "
+    "a [connection](../reference/connections.md) instead of in the source."
 )
 _BATCH_OPTIONS = (
     "You can set options marked *connection* in a [connection](../reference/connections.md) instead of in the table. "

@@ -2,7 +2,7 @@
 batches.
 
 Such a connector returns a :class:`RecordFetcher` for each run of a source's reader. If the fetcher is a
-:class:`FollowingFetcher`, small batches need no streaming query either.
+:class:`FollowingFetcher`, small batches need no streaming query.
 """
 
 from __future__ import annotations

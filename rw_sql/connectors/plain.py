@@ -32,8 +32,8 @@ class PlainConnector(ABC):
     upstream sends each record only once. In this case, only the source's log in the warehouse can be read again.
     ``immovable`` is the reason why positions cannot be moved. ``included_offset`` is the column of the records that
     INCLUDE offset returns instead of the numeric offset. ``connection_stand_ins`` are values that are added to the
-    options of a connection before :meth:`check_options` checks them. Without these values, the method would report that
-    an option that only a source has is missing. ``executor_packages`` are the packages that ``read_batch``,
+    options of a connection before :meth:`check_options` checks them. Without these values, the method would report
+    options as missing that only a source can have. ``executor_packages`` are the packages that ``read_batch``,
     ``read_stream`` or ``read_snapshot`` import in Spark's Python processes, under the names of the import statements.
     On a cluster, a reader starts only if every executor has these packages.
     """

@@ -34,9 +34,9 @@ class SnapshotReader(Protocol):
         ``encode`` is FORMAT PLAIN's encoding (CSV, JSON, PARQUET, NATIVE) in upper case, and ``encode_options`` are the
         options of this encoding. Reading may be lazy: the caller keeps a reference to the DataFrame until all actions
         on it have finished, so resources may be released when the DataFrame is garbage-collected. A missing upstream
-        column, a value that does not fit its type, or a record that cannot be decoded must raise an error, either in
-        this call or in a later action, because a refresh takes effect either completely or not at all. If several rows
-        have the same key, the method may return any one of them.
+        column, a value that does not fit its type, or a record that cannot be decoded must raise an error in this call
+        or in a later action. A refresh therefore takes effect either completely or not at all. If several rows have the
+        same key, the method may return any one of them.
         """
         ...
 

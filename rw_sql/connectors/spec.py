@@ -74,12 +74,12 @@ class OptionSpec:
     ``java`` describes the Java client's equivalent if the equivalent is more than an option with another name. If
     ``is_of_connection`` is true, CREATE CONNECTION accepts the option too. ``connection_key`` is the option's name in a
     connection, if the two names differ; the spec of the connection's type then defines the option. If ``is_alterable``
-    is true, ALTER SOURCE … CONNECTOR WITH may change the option, as in RisingWave. (UNSAFE SET may change every
-    option.) If ``is_address`` is true, the value is a URL, and the part of the URL before ``?`` names the target. A
-    change of this part is unsafe, even if the option is alterable. ``default_port`` is the port if such a URL names no
-    port. If ``selects`` is true, the option selects records within a split. If ``is_ignored`` is true, the option is
-    accepted but has no effect. ``spellings`` maps other spellings to ``choices``. ``also`` are names of the option in
-    other systems, for hints. ALTER removes the options in ``instead``, which exclude this option.
+    is true, ALTER SOURCE … CONNECTOR WITH may change the option, as in RisingWave. (UNSAFE SET may change every option
+    except ``shared``.) If ``is_address`` is true, the value is a URL, and the part of the URL before ``?`` names the
+    target. A change of this part is unsafe, even if the option is alterable. ``default_port`` is the port if such a URL
+    names no port. If ``selects`` is true, the option selects records within a split. If ``is_ignored`` is true, the
+    option is accepted but has no effect. ``spellings`` maps other spellings to ``choices``. ``also`` are names of the
+    option in other systems, for hints. ALTER removes the options in ``instead``, which exclude this option.
     """
 
     key: str
@@ -209,7 +209,7 @@ class ConnectorSpec:
         object.__setattr__(self, "_patterns", patterns)
 
     def option(self, key: str) -> OptionSpec | None:
-        """The option with this key, or with a pattern that matches the key."""
+        """The option with this key, or with a pattern that matches the key; None if there is no such option."""
         if (found := self.options.get(key)) is not None and not found.is_pattern:
             return found
         return next((option for pattern, option in self._patterns if pattern.fullmatch(key)), None)

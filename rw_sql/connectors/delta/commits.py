@@ -81,7 +81,8 @@ def commit_times(table: str, newest: int) -> dict[int, int | None]:
 
 
 def _time(commit: bytes) -> int | None:
-    """The time in a commit's ``commitInfo``, which is an optional action."""
+    """The time in a commit's ``commitInfo``, which is an optional action; None if the commit does not contain its
+    time."""
     for line in commit.split(b"\n"):
         if b'"commitInfo"' in line and (info := json.loads(line).get("commitInfo")):
             at_ms = info.get("timestamp")
@@ -98,7 +99,8 @@ def _file(add: dict[str, Any]) -> AppendedFile:
 
 
 def _rows(statistics: str | None) -> int | None:
-    """The number of rows in a file's statistics, which are a JSON text."""
+    """The number of rows in a file's statistics, which are a JSON text; None if the statistics do not contain this
+    number."""
     if not statistics:
         return None
     try:

@@ -7,9 +7,10 @@ both transactions for the lifetime of the table, regardless of log cleanup and o
 limits the retention of transactions. The sink refuses tables with that property.
 
 ``CREATE OR REPLACE TABLE`` keeps all transactions, but not the rows. A fence therefore carries two more transactions.
-The name of the first of these transactions consists of the sink's identity and the table's id. The second of these
-transactions shows that the sink's fences carry a transaction with the table's id. If an older version of rw_sql wrote
-to the table, neither of the two transactions exists.
+The name of the first consists of the sink's identity and the table's id. The name of the second consists of the sink's
+identity and a constant text. If a table has the second transaction but not the first transaction with the table's
+present id, the table has replaced another table. If only an older version of rw_sql wrote to the table, neither of the
+two transactions exists.
 """
 
 from __future__ import annotations

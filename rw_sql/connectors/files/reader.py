@@ -184,7 +184,8 @@ class FileReader(DataSourceReader):
                 yield self._batch(found, places, indexes, pa.array(texts, pa.binary()))
 
     def _order(self, opened: Any) -> tuple[list[int | None] | None, int]:
-        """The result of :func:`column_order` for a file's header line, and the number of fields in the header."""
+        """The result of :func:`column_order` for a file's header line, and the number of fields in the header. Returns
+        None and 0 if the files have no header line."""
         if not self._has_header:
             return None, 0
         header = file_rows.header_of(opened())

@@ -6,7 +6,7 @@ Parquet file is the offset of the row group plus the index of the row in the gro
 group has more rows than bytes. Offsets therefore increase in record order and stay below the file's size, and reading
 adjacent ranges returns each record once.
 
-Spark's workers receive this module by value, and also the module of the package that this module imports.
+Spark's workers receive this module by value, and with it the only other module of the package that it imports.
 """
 
 from __future__ import annotations

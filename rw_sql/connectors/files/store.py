@@ -1,6 +1,6 @@
 """Lists and opens the files of a local folder or a bucket. Uses the library fsspec.
 
-Spark's workers receive this module by value, and also the module of the package that this module imports.
+Spark's workers receive this module by value, and with it the only other module of the package that it imports.
 """
 
 from __future__ import annotations

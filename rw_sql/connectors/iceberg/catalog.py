@@ -110,8 +110,8 @@ def place_of(options: Mapping[str, str]) -> str:
 def load_table(spec: ConnectorSpec, options: Mapping[str, str], *, timeout: float | None = None) -> Table:
     """Loads the table as it is now. Raises TableMissingError or CatalogError.
 
-    ``timeout`` is the maximum time in seconds for which each connection to a REST catalog, and the next bytes of each
-    response, may take. If ``timeout`` is None, the time limits of the catalog's class apply.
+    ``timeout`` is the maximum wait in seconds for each connection to a REST catalog, and for the next bytes of each
+    response. If ``timeout`` is None, the time limits of the catalog's class apply.
     """
     from pyiceberg import exceptions
 

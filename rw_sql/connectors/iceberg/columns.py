@@ -26,7 +26,8 @@ _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def missing(table: Table, name: str, columns: Iterable[str]) -> ColumnMisfit | None:
-    """The first declared column that the table lacks. Names are not case-sensitive."""
+    """The first declared column that the table lacks; None if the table has all of them. Names are not
+    case-sensitive."""
     known = {field.name.lower(): field.name for field in table.schema().fields}
     for column in columns:
         if column.lower() not in known:
@@ -42,8 +43,8 @@ def missing(table: Table, name: str, columns: Iterable[str]) -> ColumnMisfit | N
 
 
 def misfit(table: Table, name: str, columns: Mapping[str, str]) -> ColumnMisfit | None:
-    """The first declared column (name → Spark type) that the table lacks, or whose values do not all fit the
-    declared type."""
+    """The first declared column (name → Spark type) that the table lacks, or whose values do not all fit the declared
+    type; None if there is no such column."""
     if (found := missing(table, name, columns)) is not None:
         return found
     there = {field.name.lower(): spark_text(field.type) for field in arrow_schema(table.schema())}

@@ -269,7 +269,7 @@ class IcebergConnector(RangedConnector):
 
     def column_misfit(self, options: Mapping[str, str], columns: Mapping[str, str]) -> ColumnMisfit | None:
         """The first declared column that the table lacks, or whose values in the table do not all fit the declared
-        type."""
+        type. None if there is no such column, or if the table cannot be loaded."""
         from rw_sql.connectors.iceberg import columns as iceberg_columns
 
         try:

@@ -389,8 +389,8 @@ def _nested(text: Column, kind: DataType) -> tuple[Column, Column]:
 
 
 def _has_all_digits(text: Column, whole: Column, word: str, options: Mapping[str, str]) -> Column:
-    """True if Spark can read all decimals of the JSON in ``whole`` without rounding. ``word`` is the type, which
-    contains the scale of each decimal.
+    """True if Spark can read all decimals of the JSON in ``whole`` without rounding. ``word`` is the text of the type,
+    which contains the precision and the scale of each decimal.
 
     Reads the decimals a second time with the largest scale that fits their type, and compares the two results. (In
     JSON, PostgreSQL writes decimals without an exponent.)

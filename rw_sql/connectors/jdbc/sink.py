@@ -59,7 +59,7 @@ class JdbcSink:
 
         try:
             connection = connect(options, RESOLVE_TIMEOUT_SECONDS)
-            # Python's name of the database's encoding.
+            # Determines Python's name for the database's encoding.
             connection.execute("SELECT set_config('client_encoding', current_setting('server_encoding'), false)")
             codec = connection.info.encoding
             connection.execute("SET client_encoding TO 'UTF8'")

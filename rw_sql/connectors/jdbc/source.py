@@ -132,8 +132,9 @@ class JdbcConnector(BatchOnly):
                 jdbc_reader.lift_limits(held)
                 table = self._quoted(options)
                 _wait_for_rewrites(held, table)
-                # The transaction of the snapshot must not lock the table: see require_same_tables. This query locks
-                # partitions. The table may change afterwards, because the ranges include all further pages.
+                # The transaction of the snapshot must not lock the table (see require_same_tables). This query locks
+                # partitions, so it runs before that transaction. The table may grow afterwards, because the last range
+                # includes all further pages.
                 parts = self._parts(held, options, spark.sparkContext.defaultParallelism)
                 held.autocommit = False
                 held.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -154,7 +155,7 @@ class JdbcConnector(BatchOnly):
 
     def column_misfit(self, options: Mapping[str, str], columns: Mapping[str, str]) -> ColumnMisfit | None:
         """The first declared column that the table lacks, or whose values in the table cannot be read with the declared
-        type."""
+        type. None if there is no such column, or if the server does not respond."""
         import psycopg
 
         try:

@@ -3,8 +3,8 @@
 COPY loads the rows into a temporary table, and ``INSERT … ON CONFLICT DO UPDATE`` merges these rows into the target. If
 the server refuses a batch, another transaction writes the rows in parts: bisection finds the refused rows, and rows
 that conflict with other rows are tried again after these other rows. If the server refuses some rows permanently, this
-transaction is rolled back. All attempts of a transaction share the temporary tables, because each creation of a table
-locks several objects until the transaction ends, and the server has a limited number of locks for all of its clients.
+transaction is rolled back. All attempts of a transaction share the temporary tables. Each creation of a table would
+lock several objects until the transaction ends, and the server has a limited number of locks for all of its clients.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ class JdbcWriter:
             with self._writing, self._connection.transaction():
                 return are_rows_independent(self._connection, self._target, keys)
         except psycopg.Error:
-            # Over a closed connection, no part can be written. A whole batch would be held in memory in vain.
+            # Over a closed connection, nothing can be written. With True, the write fails before a whole batch is held
+            # in memory.
             return self._connection.closed
 
     def write_part(self, rows: pa.Table, batch: int) -> None:

@@ -1,8 +1,8 @@
 """Reads the ends of many partitions in one call of librdkafka.
 
 The administrative client creates a Python future for each partition and waits for each future, which takes four times
-the CPU time of this module's call. However, only the administrative client reports the reason why the end of a
-partition is unknown, and the brokers that do not respond.
+the CPU time of this module's call. However, only the administrative client reports why the end of a partition is
+unknown, and which brokers do not respond.
 """
 
 from __future__ import annotations

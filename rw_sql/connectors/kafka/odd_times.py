@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FIRST_MS = (2**63 - 1) // 1000 + 1
-"""The first timestamp that Spark's reader cannot represent. A broker can report the first record of a partition that
-has this timestamp or a later timestamp."""
+"""The first timestamp that Spark's reader cannot represent. For each partition, a broker can report the first record
+with this timestamp or a later timestamp."""
 
 _PART_OFFSETS = 100_000
 _AT_ONCE = 5_000
@@ -124,8 +124,9 @@ class KafkaPartReader:
         yield from map(table_of, self._messages(options, part))
 
     def first_odd(self, options: Mapping[str, str], part: Any) -> int | None:
-        """The offset of the part's first record with a timestamp that Spark's reader cannot represent. Reads the part
-        up to this record; raises OSError if the brokers do not deliver the record."""
+        """The offset of the part's first record with a timestamp that Spark's reader cannot represent. None if the part
+        has no such record. Reads the part up to this record; raises OSError if the brokers do not deliver the
+        record."""
         with closing(self._messages(options, part)) as found:
             messages = (message for some in found for message in some)
             return next((message.offset() for message in messages if message.timestamp()[1] >= FIRST_MS), None)

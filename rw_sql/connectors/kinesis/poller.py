@@ -1,7 +1,7 @@
 """Finds the next ranges of a run by reading their records, because Kinesis does not list sequence numbers.
 
-This process keeps the records of a range until the batch of this range uses them. If the process has dropped the
-records before that, the batch reads the records from Kinesis again.
+This process keeps the records of a range in memory for the batch of this range. If newer records have displaced them
+from the memory, the batch reads the records from Kinesis again.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ LEAST_RETENTION_SECONDS = 23 * 3_600.0
 
 
 class _Tails:
-    """The newest records of shards that this process has seen. Thread-safe."""
+    """The newest record that this process has seen in each shard. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -181,7 +181,8 @@ def first_at(address: Address, name: str, shard: Shard, milliseconds: int, deadl
 
 
 def time_of(address: Address, name: str, shard: Shard, offset: int, deadline: float) -> int | None:
-    """The time of arrival of the first record at or after ``offset``, in milliseconds since 1970."""
+    """The time of arrival of the first record at or after ``offset``, in milliseconds since 1970; None if no such
+    record exists."""
     at = iterator_at(address, name, shard, offset, _left(deadline))
     return next((each.at_us // 1000 for each in _records(address, at, deadline, 1) if each.number >= offset), None)
 
@@ -279,7 +280,7 @@ def _at_time(address: Address, name: str, shard: Shard, seconds: float, deadline
 
 
 def _read_to_the_end(address: Address, at: str, deadline: float) -> int | None:
-    """Reads until no record is left; returns the number of the last record."""
+    """Reads until no record is left; returns the number of the last record, or None if there is no record."""
     last = None
     for record in _records(address, at, deadline):
         last = record.number
@@ -291,8 +292,8 @@ def _records(address: Address, at: str, deadline: float, limit: int | None = Non
     request that returns a record. Later requests return more records, because a shard accepts few requests per second.
     (Old versions of botocore send times in whole seconds, so the first records may be too old for the caller.)
 
-    The function ends after the page that reaches the newest record. In a shard that gets records all the time, every
-    further page would have records.
+    The function ends after the page that reaches the newest record. Otherwise, the function would never end in a shard
+    that gets records all the time.
     """
     next_at: str | None = at
     most = AT_ONCE if limit is None else limit

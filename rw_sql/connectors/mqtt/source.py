@@ -70,8 +70,8 @@ class MqttConnector(RangedConnector):
 
         running = SESSIONS.get(_client_id(options))
         if running is None or running.error is not None:
-            # With the source's own identifier, the visit would end the connection of a reader in another process. A
-            # broker may refuse an empty identifier, and identifiers without a known prefix.
+            # With the source's own identifier, this connection would end the connection of a reader in another process.
+            # A broker may refuse an empty identifier, and identifiers without a known prefix.
             visitor = Session(options, f"{_client_id(options)}_{uuid4().hex[:8]}", is_listening=False)
             try:
                 visitor.open(0, timeout)

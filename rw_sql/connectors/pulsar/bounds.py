@@ -27,7 +27,7 @@ _KEPT = 10_000
 
 
 class _Tails:
-    """The last messages of partitions that this process has read. Thread-safe."""
+    """The last message that this process has read in each partition. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -140,7 +140,8 @@ def first_at(address: Address, split: str, milliseconds: int) -> int | None:
 
 @repeated
 def time_of(address: Address, split: str, offset: int) -> int | None:
-    """The time of the first message at or after ``offset``, in milliseconds since 1970."""
+    """The time of the first message at or after ``offset``, in milliseconds since 1970; None if no such message
+    exists."""
     import pulsar
 
     at = entry_of(offset)

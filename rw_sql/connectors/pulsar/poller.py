@@ -1,7 +1,7 @@
 """Finds the next ranges of a run by reading their messages, because a broker does not list message ids.
 
-This process keeps the messages of a range until the batch of this range uses them. If the process has dropped the
-messages before that, the batch reads the messages from the broker again.
+This process keeps the messages of a range in memory for the batch of this range. If newer messages have displaced them
+from the memory, the batch reads the messages from the broker again.
 """
 
 from __future__ import annotations

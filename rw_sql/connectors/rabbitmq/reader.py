@@ -150,8 +150,8 @@ def time_of(address: Address, stream: str, offset: int, timeout: float) -> int |
 
 
 def diverged_at(address: Address, stream: str, offset: int, term: int, timeout: float) -> int | None:
-    """Returns the first offset at which the stream does not have the same record any more as in ``term``. Returns None
-    if all existing records before ``offset`` are still the same.
+    """Returns the first offset whose present record differs from the record in ``term``. Returns None if all existing
+    records before ``offset`` are still the same.
 
     Raises StreamMissingError or RabbitError.
     """
@@ -196,8 +196,8 @@ def partitions_of(client: RabbitClient, name: str) -> tuple[str, ...]:
 
 
 def _peek(client: RabbitClient, stream: str, *places: tuple[Place, bool]) -> list[Chunk | None]:
-    """The argument contains pairs of a place and ``is_raw`` (see :func:`frames.subscribe`). Returns, for each pair, the
-    first chunk that a subscription at this place gets, or None if there is no chunk."""
+    """``places`` are pairs of a place and ``is_raw`` (see :func:`frames.subscribe`). Returns, for each pair, the first
+    chunk that a subscription at this place gets; None if there is no chunk."""
     requests = []
     for number, (place, is_raw) in enumerate(places):
         asked = frames.subscribe(number, stream, place, 1, is_raw=is_raw)

@@ -86,8 +86,8 @@ def _full(name: str, namespace: str) -> str:
 
 
 def _collect(schema: Schema, namespace: str, into: dict[str, Schema]) -> None:
-    """Returns the named types that a referenced schema defines, in their original form. Each type comes with its
-    namespace."""
+    """Adds the named types that a referenced schema defines to ``into``, by full name. The types keep their original
+    form."""
     if isinstance(schema, list):
         for branch in schema:
             _collect(branch, namespace, into)

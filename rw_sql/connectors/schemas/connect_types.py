@@ -34,7 +34,7 @@ TIMESTAMP_UNITS: Mapping[str, int] = {
     "io.debezium.time.MicroTimestamp": 1_000_000,
     "io.debezium.time.NanoTimestamp": 1_000_000_000,
 }
-"""Debezium's types of times without a zone that are numbers. The value is the number of the type's units in one
+"""Debezium's types that represent a time without a zone as a number, each with the number of its units in one
 second."""
 
 DATE, ISO_DATE, ISO_TIME, ISO_TIMESTAMP, ZONED_TIMESTAMP = (

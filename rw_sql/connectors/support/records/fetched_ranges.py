@@ -1,5 +1,5 @@
-"""Keeps tables of the ranges that this process has read. A table is kept until the batch with the table's range uses
-the table."""
+"""Keeps tables of the ranges that this process has read, for the batches that use these ranges. If the tables exceed a
+size limit, the oldest tables are dropped."""
 
 from __future__ import annotations
 
