@@ -1,4 +1,4 @@
-"""Limits the CPU time of a process and of the processes that it starts afterwards, by a control group of Linux."""
+"""Limits the CPU time of a process and of the processes that it starts afterwards, with a control group of Linux."""
 
 from __future__ import annotations
 

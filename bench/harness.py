@@ -27,8 +27,8 @@ STEADY = 0.15
 all rounds' medians. A figure that varies more misses its goal."""
 
 ROUNDS = 3
-"""The number of newest rounds that are compared. It is fixed, because with more rounds the largest deviation among them
-grows."""
+"""The number of newest rounds that are compared. This number is fixed, because the largest deviation grows with the
+number of rounds."""
 
 Figures = float | Mapping[str, float]
 """The result of one measurement: a figure, or several figures of the same run, by the names of their cases."""

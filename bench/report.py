@@ -30,7 +30,7 @@ Entry = Mapping[str, Any]
 
 
 def figure(value: float) -> str:
-    """A measurement with three significant digits."""
+    """The text of a measurement, with three significant digits."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
@@ -42,7 +42,7 @@ def span(summary: Mapping[str, float] | None) -> str:
 
 
 def verdict(entry: Entry) -> str:
-    """``met``, ``missed``, ``no goal``, or why the case was not run or failed."""
+    """``met``, ``missed``, ``no goal``, or the reason why the case was not run or failed."""
     if "not_run" in entry:
         return f"not run: {entry['not_run']}"
     if "failed" in entry:
@@ -104,7 +104,7 @@ def _entries(file: Path) -> dict[str, Entry]:
 
 def write_json(outcomes: Sequence[Outcome], file: Path, cases: Mapping[str, Case]) -> dict[str, Entry]:
     """Writes one entry per case and returns all entries. Entries that were not measured in this run stay if their cases
-    still exist. Their goals and verdicts are computed by the present definitions of the cases."""
+    still exist. Their goals and verdicts come from the present definitions of the cases."""
     known = {name: judged(entry, cases[name]) for name, entry in _entries(file).items() if name in cases}
     day = f"{datetime.now(UTC):%Y-%m-%d}"
     known.update({outcome.case.name: {**outcome.as_json(), "measured": day} for outcome in outcomes})

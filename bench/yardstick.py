@@ -19,7 +19,7 @@ TIMED = frozenset({"µs", "ms", "s"})
 
 
 def yardstick() -> float:
-    """The seconds that Python takes for work such as a statement needs: JSON, digests and small files."""
+    """The seconds that Python takes for the kind of work that a statement needs: JSON, digests and small files."""
     with TemporaryDirectory(prefix="rw_sql_bench_") as folder:
         started = perf_counter()
         for number in range(_TIMES):

@@ -88,8 +88,8 @@ class _Measured:
 
 @dataclass(slots=True)
 class _Side:
-    """One side: a way to read the database. Subclasses implement how it starts, and how it finds out that it has all
-    rows."""
+    """One side: a way to read the database. Subclasses implement the start of the side, and the check whether the side
+    has all rows."""
 
     orders: Orders
     number: int = 0

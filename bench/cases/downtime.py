@@ -1,8 +1,8 @@
 """Moving a running source, from the first statement to the first row of the new topic, compared with the alternatives.
 
 ``python -m bench.cases.downtime ours <bootstrap> <folder> <records>`` and ``… restart <bootstrap> <folder>`` run a
-side: each input line makes it move its reader from one topic to the other or, for the side ``ours``, drop and create
-the source and its view again.
+side. At each input line, the process moves its reader from one topic to the other or, on the side ``ours``, drops the
+source and its view and creates both again.
 """
 
 from __future__ import annotations

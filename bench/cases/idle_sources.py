@@ -1,11 +1,12 @@
 """20, 100 and 1,000 sources with nothing to read, each with a view: CPU time, memory, the time of ``attach``, and the
 time until the first record after a rest is in a view.
 
-20 sources are compared with 20 idle queries. With 1,000 sources, 20 of them get records; they are compared with a
-warehouse that has only these 20.
+20 sources are compared with 20 idle queries. With 1,000 sources, 20 of the sources get records. These 20 sources are
+compared with the sources of a warehouse that has only 20 sources.
 
-The catalog's entries, tables and checkpoints are copies of those of one source and its view, which have run and are at
-rest: creating a thousand sources and views by statements would take longer than the rest of the benchmark.
+One source and its view run and come to rest. The other entries of the catalog, tables and checkpoints are copies of
+those of this source and view, because creating a thousand sources and views by statements would take longer than the
+rest of the benchmark.
 
 ``python -m bench.cases.idle_sources run <warehouse>`` attaches a warehouse, reports its figures and waits until it is
 ended.

@@ -2,8 +2,8 @@
 writes the same records.
 
 ``python -m bench.cases.ingest {ours | bare} <bootstrap> <folder>`` is the process of one side. At each input line,
-which contains a topic and its number of records, it reads the topic, prints the seconds, and then deletes what it has
-read.
+which contains a topic and its number of records, the process reads the topic, prints the seconds, and then deletes
+the rows that it has written.
 """
 
 from __future__ import annotations

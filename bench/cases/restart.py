@@ -1,8 +1,8 @@
 """A restart with 20 sources and 20 views until all have caught up, compared with 20 bare queries.
 
 ``python -m bench.cases.restart {make | ours | bare} <bootstrap> <folder> <rows>`` is one process of a side. With
-``make``, it creates the sources and views. Otherwise it starts the existing jobs or queries, and prints after how many
-seconds each table has ``rows`` rows.
+``make``, the process creates the sources and views. Otherwise the process starts the existing jobs or queries, and
+prints the number of seconds after which each table has ``rows`` rows.
 """
 
 from __future__ import annotations
