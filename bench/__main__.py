@@ -1,4 +1,5 @@
-"""``python -m bench``: runs the cases, prints and writes their results; exit status 1 if a goal is missed."""
+"""``python -m bench``: runs the cases, and prints and writes their results. The exit status is 1 if a goal is
+missed."""
 
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ def _write(outcomes: list[Outcome], every: list[Case]) -> None:
 
 
 def _chosen(cases: list[Case], names: frozenset[str], *, is_quick: bool, is_listing: bool = False) -> list[Case]:
-    """The cases of a run: those whose names match ``names``; if it is empty, all cases except the manual ones."""
+    """The cases of a run: the cases whose names match ``names`` or, if ``names`` is empty, all cases except the manual
+    cases."""
     unknown = [name for name in sorted(names) if not any(fnmatchcase(case.name, name) for case in cases)]
     if unknown:
         raise typer.BadParameter(f"no such case: {', '.join(unknown)}; --list names them")

@@ -1,4 +1,4 @@
-"""The PostgreSQL database of the change data capture cases: creates and changes the tables of this database, and
+"""The PostgreSQL database of the change data capture cases. The module creates and changes the database's tables, and
 compares them with the rows that a side has read."""
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Orders:
 
     @property
     def last_id(self) -> int:
-        """The id of the row that the last change inserts: it is the highest."""
+        """The id of the row that the last change inserts, which is the highest id."""
         return self.rows + self.transactions * _INSERTED
 
     def create(self) -> None:
@@ -105,7 +105,7 @@ class Orders:
             self.postgres.run(statement)
 
     def change(self) -> None:
-        """Commits all changes: in each transaction 600 updates, 200 deletes, 200 inserts."""
+        """Commits all changes. Each transaction has 600 updates, 200 deletes and 200 inserts."""
         step = self.rows // self.transactions
         with self.connection() as connection:
             for number in range(self.transactions):
@@ -187,7 +187,8 @@ def create_source(postgres: PostgresInfo, slot: str) -> str:
 
 
 def require_equal(name: str, found: pa.Table, wanted: pa.Table) -> None:
-    """Raises RuntimeError, with the first difference, if the rows of side ``name`` are not those of the database."""
+    """Raises RuntimeError, with the first difference, if the rows of side ``name`` differ from the rows of the
+    database."""
     found, wanted = found.cast(SCHEMA).combine_chunks(), wanted.combine_chunks()
     if found.equals(wanted):
         return

@@ -26,7 +26,7 @@ class CpuLimit:
     @staticmethod
     @contextmanager
     def made(name: str) -> Iterator[CpuLimit | None]:
-        """A context manager with a new group without a limit; None if this process may not create one."""
+        """A context manager that yields a new group without a limit, or None if this process may not create a group."""
         above = _ROOT / "cpu" if (_ROOT / "cpu" / "cpu.cfs_quota_us").exists() else _ROOT
         limit = CpuLimit(above / f"rw_sql_bench-{os.getpid()}-{name}")
         try:
@@ -42,7 +42,7 @@ class CpuLimit:
             limit._remove()
 
     def add(self, pid: int) -> None:
-        """Puts a process into the group. The processes that it starts from now on belong to the group too."""
+        """Puts a process into the group. Processes that this process starts from now on belong to the group too."""
         (self.folder / "cgroup.procs").write_text(str(pid))
 
     def set(self, cores: float | None) -> None:

@@ -47,7 +47,7 @@ def debezium_class_path() -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConnectWorker(ConnectApi):
-    """A running worker of Kafka Connect, standalone, which stays warm from one connector to the next."""
+    """A running standalone worker of Kafka Connect. The worker stays warm from one connector to the next."""
 
     failure = NotRunError
     child: Child
@@ -94,7 +94,8 @@ class Engine:
         return rows
 
     def expect(self, events: int) -> None:
-        """Waits until that many events were consumed since the start. Raises NotRunError if the engine fails."""
+        """Waits until the engine has consumed ``events`` events since its start. Raises NotRunError if the engine
+        fails."""
         self.child.write_line(f"expect {events}")
         self._hear("reached")
 

@@ -17,7 +17,8 @@ from bench.streaming import end_group
 
 FLINK = "apache-flink==1.19.3"
 CONNECTOR = "org.apache.flink:flink-sql-connector-kafka:3.2.0-1.19"
-"""The release of Flink's Kafka connector for the release of Flink in ``FLINK``, with its dependencies in one jar."""
+"""The release of Flink's Kafka connector that fits the release of Flink in ``FLINK``. One jar contains the connector
+and its dependencies."""
 
 _HOME = Path(__file__).parent / ".work"
 _SLOTS = 4
@@ -35,7 +36,7 @@ class Flink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlinkCluster:
-    """A running session cluster: one process that manages jobs, one that runs them."""
+    """A running session cluster. One process manages jobs, and one process runs them."""
 
     port: int
     processes: tuple[subprocess.Popen[bytes], ...]

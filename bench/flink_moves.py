@@ -3,7 +3,8 @@ installed.
 
 ``python flink_moves.py <rest port> <connector's jar> <bootstrap> <savepoints> <topic> <sink topic> <guarantee>
 <checkpoint interval>``: a job copies records of the topic to the sink topic with the guarantee ``exactly-once`` or
-``at-least-once``. An input line ``<topic> <offset>`` stops the job with a savepoint and starts it again at that record.
+``at-least-once``. An input line ``<topic> <offset>`` stops the job with a savepoint, and starts the job again at the
+record with this offset of this topic.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Runs benchmarks: measures rw_sql and a peer alternately, in one process, on one machine.
 
 Cases are modules in ``bench/cases`` with a tuple ``CASES``. rw_sql and the peer are the two *sides* of a case. The
-result of a case is the ratio of the medians of both sides. Its spread is the smallest and greatest ratio of
-neighbouring runs: a machine that slows down during the benchmark affects both sides of such a ratio alike.
+result of a case is the ratio of the medians of both sides. The result's spread is the smallest and the greatest ratio
+of neighbouring runs, because a machine that slows down during the benchmark affects both sides of such a ratio alike.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ LEAST_RUNS = 5
 """The minimum number of measurements of each side."""
 
 STEADY = 0.15
-"""The maximum distance between the median of a round and the median of all rounds' medians, as a share of the median of
-all rounds' medians. A figure that varies more misses its goal."""
+"""The maximum distance between the median of a round and the median of all rounds' medians, as a share of the latter. A
+figure that varies more misses its goal."""
 
 ROUNDS = 3
 """The number of newest rounds that are compared. This number is fixed, because the largest deviation grows with the
@@ -35,8 +35,8 @@ Figures = float | Mapping[str, float]
 
 
 class NotRunError(Exception):
-    """A case cannot be measured on this machine, for the reason in the message, such as a peer that cannot be
-    installed. The case's goal then counts neither as met nor as missed."""
+    """Raised if a case cannot be measured on this machine. The message contains the reason, such as a peer that cannot
+    be installed. The case's goal then counts neither as met nor as missed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +44,11 @@ class Pair:
     """Both sides of a case, ready to run. Each call of ``ours`` or ``peer`` is one measurement in the case's unit.
 
     Cases with the same ``open`` are measured together; each call then returns the figures of all of them. ``peer`` is
-    None if the goal is a figure of rw_sql and not a comparison. ``settings`` are printed, so that a reader can judge
-    whether both sides were set up as their documentation advises. If ``warm_up`` is given, it is called once instead of
-    the measurements that otherwise warm both sides up. ``not_run`` has, by the name of the case, the reasons why cases
-    of the group cannot be measured on this machine. ``beside`` measures a yardstick in any unit at the end of each run:
-    the ratio of a time without a peer to this yardstick is compared from round to round.
+    None if the goal is a figure of rw_sql and not a comparison. ``settings`` are printed, so that readers can compare
+    the settings of both sides with the advice in their documentation. If ``warm_up`` is given, it is called once, and
+    replaces the measurements that otherwise warm both sides up. ``not_run`` has, by the name of the case, the reasons
+    why cases of the group cannot be measured on this machine. ``beside`` measures a yardstick in any unit at the end of
+    each run: the ratio of a time without a peer to this yardstick is compared from round to round.
     """
 
     ours: Callable[[], Figures]
@@ -64,9 +64,9 @@ class Case:
     """One benchmark.
 
     ``goal`` bounds the ratio ours ÷ peer, or the figure of rw_sql if there is no peer. With ``is_more_better``
-    (throughput) it is the minimum, otherwise the maximum; None if the case has no goal. ``open`` is a context manager
-    that sets both sides up and removes them. ``is_quick`` cases take seconds; ``make bench-quick`` runs only these.
-    ``is_manual`` cases take many minutes: a run of all cases omits them.
+    (throughput), the goal is a minimum, and otherwise a maximum; None if the case has no goal. ``open`` is a context
+    manager that sets both sides up and removes them. ``is_quick`` cases take seconds, and ``make bench-quick`` runs
+    only these cases. ``is_manual`` cases take many minutes: a run of all cases omits them.
     """
 
     name: str
@@ -93,8 +93,8 @@ class Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A case's measurements, in the order in which they were made. ``not_run`` is the reason if the case could not be
-    measured, ``failed`` the error if it failed.
+    """A case's measurements, in the order in which they were made. ``not_run`` is the reason why the case could not be
+    measured, and ``failed`` is the error of a case that failed.
 
     ``beside`` contains the yardstick's figures, one per run. ``rounds`` contains the rounds, if there were several.
     """
@@ -110,7 +110,7 @@ class Outcome:
 
     @property
     def ratio(self) -> float | None:
-        """Median of ours over median of the peer's; None without a peer."""
+        """The median of rw_sql's measurements divided by the median of the peer's measurements; None without a peer."""
         return median(self.ours) / median(self.peer) if self.ours and self.peer else None
 
     @property
@@ -121,7 +121,8 @@ class Outcome:
 
     @property
     def reached(self) -> float | None:
-        """The figure that the goal bounds: the ratio, or ours if there is no peer; None if the case was not run."""
+        """The figure that the goal bounds: the ratio or, without a peer, rw_sql's figure; None if the case was not
+        run."""
         if not self.ours:
             return None
         return self.ratio if self.ratio is not None else median(self.ours)
@@ -165,7 +166,7 @@ class Outcome:
         return (Round(reached=self.reached, steady=self.steady),)
 
     def after(self, rounds: Iterable[Round]) -> Outcome:
-        """This outcome as the newest of several rounds; only the newest ROUNDS rounds are kept."""
+        """Returns this outcome as the newest of several rounds. Only the newest ROUNDS rounds are kept."""
         return replace(self, rounds=(*rounds, *self.as_rounds())[-ROUNDS:])
 
     @property
@@ -205,7 +206,7 @@ class Outcome:
         return {"title": self.case.title, "against": self.case.peer, "unit": self.case.unit, "goal": self.goal}
 
     def _share(self) -> float | None:
-        """The share of the goal that the figure uses; the goal is met if it is at most 1."""
+        """The share of the goal that the figure uses. The goal is met if this share is at most 1."""
         if self.reached is None or self.case.goal is None:
             return None
         return self.case.goal / self.reached if self.case.is_more_better else self.reached / self.case.goal
@@ -221,7 +222,8 @@ def _summary(values: tuple[float, ...]) -> dict[str, float]:
 
 
 def find_cases(folder: Path) -> Iterator[Case]:
-    """Every case of the modules in ``bench/cases``, by module name. Raises ValueError if two have the same name."""
+    """Every case of the modules in ``bench/cases``, in the order of module names. Raises ValueError if two cases have
+    the same name."""
     seen: set[str] = set()
     for module in sorted(pkgutil.iter_modules([str(folder)]), key=lambda found: found.name):
         for case in importlib.import_module(f"bench.cases.{module.name}").CASES:

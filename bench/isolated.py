@@ -21,8 +21,8 @@ CASES = Path(__file__).parent / "cases"
 def measure_apart(cases: Sequence[Case], *, runs: int | None = None, rounds: int = 1) -> list[Outcome]:
     """Measures like :func:`bench.harness.measure`, in ``rounds`` rounds, each in a separate process.
 
-    An exception of a case becomes the case's outcome, and its goal is not met. If this process is ended, it ends the
-    other process and everything that the other process has started.
+    An exception of a case becomes the case's outcome, and the case's goal is not met. If this process is ended, it ends
+    the other process, and everything that the other process has started.
     """
     found = [_round_apart(cases, runs) for _ in range(rounds)]
     return [joined(of_one) for of_one in zip(*found, strict=True)]
@@ -40,7 +40,7 @@ def _round_apart(cases: Sequence[Case], runs: int | None) -> list[Outcome]:
         process.join()
         return [Outcome(case=case, failed=f"the process ended with {process.exitcode}") for case in cases]
     except BaseException:
-        # Also after an exception such as Ctrl-C; otherwise the other process would continue to measure.
+        # This also runs after an exception such as Ctrl-C. Otherwise, the other process would continue to measure.
         process.terminate()
         raise
     finally:
@@ -49,8 +49,8 @@ def _round_apart(cases: Sequence[Case], runs: int | None) -> list[Outcome]:
 
 
 def leave_in_order() -> None:
-    """Makes SIGTERM end this process by an exception, so that it stops its brokers and child processes. Without the
-    exception, they would continue to run."""
+    """Makes SIGTERM end this process by an exception, so that the process stops its brokers and child processes.
+    Without the exception, these would continue to run."""
 
     def leave(*_: object) -> None:
         sys.exit(128 + signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Jars of Maven coordinates for peers that are Java programs."""
+"""Fetches the jars of peers that are Java programs, by their Maven coordinates."""
 
 from __future__ import annotations
 

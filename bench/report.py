@@ -127,7 +127,8 @@ def judged(entry: Entry, case: Case) -> Entry:
 
 
 def write_page(entries: Mapping[str, Entry], page: Path) -> None:
-    """Replaces the list of goals and the table between the page's marks; the text around them is written by hand."""
+    """Replaces the list of goals and the table, which are between marks of the page. The rest of the page is written by
+    hand."""
     days = sorted({str(entry["measured"]) for entry in entries.values() if "measured" in entry})
     measured = " and ".join(part for part in (", ".join(days[:-1]), *days[-1:]) if part)
     lines = [f"Measured on {measured or 'no day'}: {machine()}. Median (least–greatest).", ""]
@@ -141,15 +142,16 @@ def write_page(entries: Mapping[str, Entry], page: Path) -> None:
 
 
 def _between(text: str, begin: str, end: str, lines: Sequence[str]) -> str:
-    """The text with these lines in place of those between the two marks. Each mark occurs once in the text."""
+    """Returns the text, in which ``lines`` replace the lines between the two marks. Each mark occurs once in the
+    text."""
     before, rest = text.split(begin, 1)
     return f"{before}{begin}\n" + "\n".join(lines) + f"\n{end}{rest.split(end, 1)[1]}"
 
 
 def goal_lines(entries: Mapping[str, Entry]) -> list[str]:
-    """The lines about goals. The first line says how many goals are met. The next lines list the missed goals, each
-    with its figure, grouped by the text of ``bench/limits.toml`` that explains them. The last lines list the goals
-    without a figure."""
+    """The lines about goals. The first line contains the number of goals that are met. The next lines list the missed
+    goals, each with its figure, grouped by the text of ``bench/limits.toml`` that explains them. The last lines list
+    the goals without a figure."""
     with_goal = {name: entry for name, entry in sorted(entries.items()) if entry["goal"] != "–"}
     met = sum(entry["met"] is True for entry in with_goal.values())
     lines = [f"{met} of {len(with_goal)} goals are met."]

@@ -1,4 +1,4 @@
-"""Code shared by the cases with running streams: a broker that reports the bytes that it sent, and child processes
+"""Code shared by the cases with running streams: a broker that reports the number of bytes sent, and child processes
 whose CPU time is measured."""
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def fill(
     first: int = 0,
     value: Callable[[int], bytes] = flight,
 ) -> None:
-    """Writes records, from number ``first`` on, to a topic, partition by partition in turn; returns when all are
+    """Writes records, from number ``first`` on, to the partitions of a topic in turn. Returns when all records are
     acknowledged.
 
     ``value``, a function of a module, makes a record from its number. Many records are written by two processes, each
@@ -198,7 +198,7 @@ def _produce(
 
 @dataclass(slots=True)
 class Watched:
-    """A Delta table that is polled often: while no commit is added, a poll costs one call to the file system."""
+    """A Delta table that is polled often. A poll that finds no new commit costs one call to the file system."""
 
     path: str
     _table: DeltaTable | None = None
@@ -209,7 +209,7 @@ class Watched:
         if self._table is None:
             return log.exists()
         version = self._table.version()
-        # Clean-up removes old commits. If the newest known commit is gone, there are newer commits.
+        # Clean-up removes old commits. If the newest known commit no longer exists, there are newer commits.
         return (log / f"{version + 1:020d}.json").exists() or not (log / f"{version:020d}.json").exists()
 
     def rows(self) -> int:
@@ -315,7 +315,8 @@ class Child:
         self.process.stdin.flush()
 
     def read_line(self) -> str:
-        """The next output line of the process that begins with ``> ``, without that prefix; Spark's output is skipped.
+        """The next output line of the process that begins with ``> ``, without that prefix. Other lines, such as
+        Spark's output, are skipped.
 
         Raises RuntimeError if the process ended, with the end of its output.
         """
@@ -340,7 +341,7 @@ class Child:
         go_on_group(self.process)
 
     def cpu_seconds(self) -> float:
-        """The user and system time so far of the process and all its living descendants."""
+        """The user and system time that the process and all its living descendants have used so far."""
         return cpu_seconds(self.process.pid)
 
 
@@ -367,13 +368,13 @@ def family(pid: int) -> dict[int, list[str]]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """The user and system time so far of a process and all its living descendants."""
+    """The user and system time that a process and all its living descendants have used so far."""
     return sum(sum(int(value) for value in fields[11:15]) for fields in family(pid).values()) / _TICKS
 
 
 def resident_bytes(pid: int) -> int:
-    """The resident memory of a process and all its living descendants; pages that several of these processes share
-    count for each of them."""
+    """The resident memory of a process and all its living descendants. A page that several of these processes share
+    counts once for each of them."""
     return sum(int(fields[21]) for fields in family(pid).values()) * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -62,8 +62,9 @@ def main(
 
 
 def _run_shares(proof: Proof, number: int, known: Mapping[int, Trial]) -> None:
-    """Runs the seeds of a proof that have not passed, in ``number`` processes at a time. Each process gets a few seeds,
-    because some seeds take much longer than others. Raises CalledProcessError if a process did not finish."""
+    """Runs the seeds of a proof that have not passed yet, in at most ``number`` processes at the same time. Each
+    process gets only a few seeds, because some seeds take much longer than others. Raises CalledProcessError if a
+    process does not finish."""
     left = [seed for seed in proof.seeds if seed not in known or known[seed].failure is not None]
     count = max(1, len(left) // (_SHARES_EACH * number))
     command = [sys.executable, "-m", "proof", proof.name]

@@ -1,4 +1,5 @@
-"""Collects figures during a long run, and checks that their mean does not grow from the third quarter to the last."""
+"""Collects figures during a long run, and checks that the mean of each figure does not grow from the third quarter of
+the run to the last."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ class Course:
         return statistics.fmean(figure for step, figure in self.samples[name] if low < step <= high)
 
     def require_level(self, steps: int, besides: Collection[str] = ()) -> dict[str, float]:
-        """The means of the last two quarters. Raises AssertionError if a figure that is not in ``besides`` grew by more
-        than MOST_GROWTH."""
+        """Returns the means of the last two quarters. Raises AssertionError if the mean of a figure that is not in
+        ``besides`` grew by more than MOST_GROWTH."""
         facts: dict[str, float] = {}
         grown: list[str] = []
         for name in self.samples:

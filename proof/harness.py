@@ -1,4 +1,4 @@
-"""Runs a long proof seed by seed and stores each result, so that an interrupted run resumes where it stopped.
+"""Runs a long proof seed by seed, and stores each result, so that an interrupted run continues with the next seed.
 
 A proof is a module in ``proof/cases`` with a constant ``PROOF``. The results of its seeds are stored in
 ``proof/.work/<name>.jsonl``; ``docs/proof/<name>.md`` is written from them.
@@ -25,8 +25,8 @@ Facts = Mapping[str, int | float | str]
 class Proof:
     """A claim, and the function that tests it with one seed.
 
-    ``check(seed, folder)`` works in a separate empty folder and returns its measurements (numbers are added up over all
-    seeds). It raises AssertionError if the claim does not hold. A seed must give the same run every time.
+    ``check(seed, folder)`` works in a separate empty folder and returns measurements, whose numbers are added up over
+    all seeds. It raises AssertionError if the claim does not hold. A seed must always give the same run.
 
     ``surroundings()`` is entered once around all seeds, in the process that starts the workers.
     """
@@ -42,7 +42,7 @@ class Proof:
 
 
 class RefutedError(AssertionError):
-    """A claim does not hold. ``facts`` are the measurements that show this."""
+    """Raised if a claim does not hold. ``facts`` are the measurements that refute the claim."""
 
     def __init__(self, message: str, facts: Facts) -> None:
         super().__init__(message)
@@ -61,7 +61,7 @@ class Trial:
 
 
 def find_proofs(folder: Path) -> Iterator[Proof]:
-    """Every proof of the modules in ``proof/cases``, by module name."""
+    """Every proof of the modules in ``proof/cases``, in the order of module names."""
     for module in sorted(pkgutil.iter_modules([str(folder)]), key=lambda found: found.name):
         yield importlib.import_module(f"proof.cases.{module.name}").PROOF
 
@@ -84,7 +84,7 @@ def tried_commit(root: Path) -> str:
 
 
 def read_trials(file: Path) -> dict[int, Trial]:
-    """The stored trials of a proof, by seed; a line that a kill cut off is skipped."""
+    """The stored trials of a proof, by seed. An incomplete line, which a killed process has written, is skipped."""
     trials: dict[int, Trial] = {}
     for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else []:
         try:
@@ -104,10 +104,10 @@ def known_trials(proof: Proof, work: Path, commit: str) -> dict[int, Trial]:
 def run_proof(
     proof: Proof, *, work: Path, commit: str, on_trial: Callable[[Trial], None], seeds: Iterable[int] | None = None
 ) -> dict[int, Trial]:
-    """Runs the seeds among ``seeds`` (default: all) that have not passed for this commit yet; returns all seeds'
-    trials.
+    """Runs those of ``seeds`` (default: all seeds) that have not passed for this commit yet. Returns the trials of all
+    seeds.
 
-    A failed seed is run again. Files with uncommitted changes (``+``) never count as passed.
+    A failed seed is run again. A trial of a commit with uncommitted changes (``+``) never counts as passed.
     """
     work.mkdir(parents=True, exist_ok=True)
     file = work / f"{proof.name}.jsonl"

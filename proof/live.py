@@ -1,4 +1,5 @@
-"""One Spark and one broker for all seeds of a process, because starting them costs as much as many seeds."""
+"""Provides one Spark and one broker for all seeds of a process, because starting Spark and the broker takes as long as
+many seeds."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ def spark() -> SparkSession:
 
 @contextmanager
 def attached(warehouse: Path) -> Iterator[AttachedSession]:
-    """The Spark of this process with a new warehouse; nothing of that warehouse stays in Spark afterwards."""
+    """A context manager that attaches the Spark of this process to a new warehouse. Afterwards, nothing of the
+    warehouse remains in Spark."""
     session = AttachedSession(spark(), str(warehouse))
     try:
         yield session

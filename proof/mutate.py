@@ -1,4 +1,4 @@
-"""Damaged statements: each seed draws ways in which typing, a merge or a transfer can break SQL."""
+"""Makes damaged statements. Each seed draws faults that typing, a merge or a transfer can cause in SQL."""
 
 from __future__ import annotations
 
@@ -129,9 +129,9 @@ class _Nothing:
 
 
 def judge(text: str) -> str:
-    """Parses a text; returns ``parsed`` or the code of the error. Raises AssertionError if the parser takes too long,
-    its error has no position, or the canonical text has another meaning."""
-    # The thread's own time, because the parser waits for nothing and the load of other processes must not count.
+    """Parses a text. Returns ``parsed`` or the code of the error. Raises AssertionError if the parser takes too long,
+    if its error has no position, or if the canonical text has another meaning than the text."""
+    # The thread's CPU time is measured, because the parser never waits, and the load of other processes must not count.
     started = time.thread_time()
     try:
         statements = parse(text)

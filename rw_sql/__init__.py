@@ -4,9 +4,9 @@
 session. ``parse`` and ``render`` need neither Spark nor Java. Importing this package loads neither Spark nor Java.
 """
 
-# The packages, from top to bottom (each imports only those below it): cli and magics (where users type), then
-# session (attached Spark sessions), runtime (the running jobs), plan (what a statement does), model (the
-# meaning of the catalog), syntax (from text to statements), connectors, metastore (the stored catalog) and
+# The packages, from top to bottom (each imports only packages below it): cli and magics (the commands and the notebook
+# magics), session (attached Spark sessions), runtime (the running jobs), plan (the effect of a statement), model (the
+# meaning of the catalog), syntax (parsing and rendering of statements), connectors, metastore (the stored catalog) and
 # checkpoints. ARCHITECTURE.md follows a statement through the packages, from session/attach.py on.
 
 from __future__ import annotations

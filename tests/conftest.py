@@ -1,4 +1,4 @@
-"""Fixtures that all tests share: recorded results, and errors in their recorded form."""
+"""Fixtures that all tests share: recorded results, and errors in the form in which they are recorded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ setattr(typer.testing, "_get_command", cache(typer.main.get_command))  # noqa: B
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--record`` rewrites the recorded results of the fixtures; read their diff like code.
+    """``--record`` rewrites the recorded results of the fixtures. Review the diff of these files like code.
 
     ``--warehouse s3`` keeps the warehouses of the integration tests in an object store.
     """
@@ -77,7 +77,8 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Draws, and puts the files first whose tests take longest, so that no worker is alone with them at the end.
+    """Draws the tests of this run, and puts the files whose tests take longest first. Otherwise, a single worker could
+    still run such a file after all other workers have finished.
 
     Several workers share the tests by files (``--dist loadfile``), because the tests of a file share its fixtures.
     """
@@ -96,7 +97,7 @@ def _keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Ite
 
 
 def rendered(error: SqlError) -> str:
-    """An error as fixtures keep it."""
+    """An error in the form in which fixtures record it."""
     return f"{error.render()}\nSQLSTATE: {error.sqlstate}\n"
 
 
@@ -115,7 +116,8 @@ def recorded(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
 
 @pytest.fixture
 def interrupted_as_by_default() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt. A job that a shell script runs in the background ignores it."""
+    """Makes Ctrl-C raise KeyboardInterrupt, as by default. A job that a shell script runs in the background ignores
+    Ctrl-C."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

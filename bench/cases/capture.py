@@ -103,7 +103,7 @@ class _Side:
         """The processes that are suspended while changes are written and while another side is measured."""
 
     def prepare(self) -> None:
-        """Does what a user does once, before the measurement begins."""
+        """Does the steps that a user does only once. They are not measured."""
 
     @abstractmethod
     def begin(self) -> None:
@@ -111,8 +111,8 @@ class _Side:
 
     @abstractmethod
     def wait(self, *, is_changed: bool) -> None:
-        """Waits until the side has every row that the database has before the changes or, if ``is_changed`` is true,
-        after the changes."""
+        """Waits until the side has all rows of the database: the rows before the changes or, if ``is_changed`` is true,
+        the rows after the changes."""
 
     def ages(self, seconds: float) -> Sequence[float]:
         """The ages of commits, in seconds, when a view shows them; empty if the side has no view."""
@@ -132,7 +132,8 @@ class _Side:
         return f"{type(self).__name__.strip('_').lower()}_{self.number}"
 
     def measure(self, rows: int, changes: int, seconds: float) -> _Measured:
-        """Measures one snapshot, one run of changes, and the ages of commits; compares the rows with the database's."""
+        """Measures one snapshot, one run of changes, and the ages of commits. Compares the side's rows with the
+        database's rows."""
         self.number += 1
         orders = self.orders = replace(self.orders, rows=rows, changes=changes)
         orders.create()

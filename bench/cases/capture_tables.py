@@ -1,5 +1,5 @@
-"""Twenty tables of one source of PostgreSQL's changes: how often the server sends a change, and over how many
-connections."""
+"""Twenty tables of one source that captures PostgreSQL's changes: the number of times that the server sends a change,
+and the number of connections."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Ingest on a standalone Spark cluster of two workers: compared with a bare query on the same cluster, and with rw_sql
 on one worker.
 
-All processes run on one machine, whose cores a single worker can already use. For the comparison of two workers with
-one, a control group therefore limits each worker and its executors to a part of a core, as if each of them were a small
-machine of its own.
+All processes run on one machine, and a single worker can already use all cores of this machine. When two workers are
+compared with one worker, a control group therefore limits each worker and its executors to a part of a core, so that
+each worker behaves like a small machine.
 
 ``python -m bench.cases.cluster {ours | bare} <master> <cores> <bootstrap> <folder>`` is the process of one side; see
 :mod:`bench.cases.ingest`.
@@ -25,7 +25,7 @@ PARTITIONS = 4
 _WORKERS = ("first", "second")
 _SIDES = (("ours", "2"), ("bare", "2"), ("ours", "1"))
 _CORES = 0.3
-"""The CPU time per second that a worker has if two workers are compared with one, in seconds."""
+"""The CPU time in seconds per second that a worker has when two workers are compared with one worker."""
 
 _PEER, _ONE = "cluster_ingest", "cluster_two_workers"
 

@@ -1,8 +1,8 @@
 """Moving a running source, from the first statement to the first row of the new topic, compared with the alternatives.
 
 ``python -m bench.cases.downtime ours <bootstrap> <folder> <records>`` and ``… restart <bootstrap> <folder>`` run a
-side. At each input line, the process moves its reader from one topic to the other or, on the side ``ours``, drops the
-source and its view and creates both again.
+side. At each input line, the side moves its reader from one topic to the other. The side ``ours`` can also drop the
+source and its view, and create them again.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ from bench.streaming import (
 )
 
 TOPICS, BARE_TOPICS = ("flights", "flights2"), ("bare1", "bare2")
-"""The topics of each side. A side writes a record for each move, which the other side must not read."""
+"""The topics of each side. The sides have separate topics, because each side writes a record for each of its moves, and
+the other side must not read this record."""
 
 HISTORY = 1_000_000
 _FEW = 1_000
 _REST_SECONDS = 0.5
 _WARM_UPS = 4
 _IN_A_RUN = 3
-"""The number of moves in a run. The result of the run is the median of its moves, because a move of Flink waits for the
-next checkpoint, so single moves vary."""
+"""The number of moves in a run. The result of the run is the median of its moves. Single moves vary, because a move of
+Flink waits for the next checkpoint."""
 
 _OURS, _RESTART, _AGAIN = "ours", "downtime_restart", "downtime_again"
 _FLINK, _FLINK_REPEATS = "downtime_flink", "downtime_flink_at_least_once"
@@ -90,7 +91,8 @@ def _create(spark: Any, bootstrap: str, topic: str) -> str:
 
 
 def _ours(bootstrap: str, folder: str, records: int) -> None:
-    """Creates a source and its view; each input line then moves the source, or drops both and creates them again.
+    """Creates a source and its view. Each input line then moves the source, or drops the source and the view and
+    creates them again.
 
     A move is PAUSE, UNSAFE SET, RESET, INJECT, RESUME. Before each move, the target topic gets one more record.
     """
@@ -179,7 +181,7 @@ class _Side:
 
 
 def _side_of(process: Child, what: str = "move") -> _Side:
-    """A side that is one of this module's processes; ``what`` is the input line that makes it move."""
+    """A side that is one of this module's processes. ``what`` is the input line for a move."""
 
     def move() -> float:
         process.write_line(what)
@@ -192,8 +194,8 @@ def _measured(sides: Mapping[str, _Side], name: str) -> float:
     """Measures the move of a side while the other sides are suspended, so that the measured side has the machine for
     itself.
 
-    Before the move, all sides run for a moment, so that none is suspended for longer than one move takes: leases,
-    heartbeats and transactions do not expire. During the long move (drop and create again), only the bare query is
+    Before the move, all sides run for a moment. No side is therefore suspended for longer than one move takes, and no
+    lease, heartbeat or transaction expires. During the long move (drop and create again), only the bare query is
     suspended, because it has no leases, heartbeats or transactions.
     """
     # After its last move or suspension, a side may still be compacting, writing checkpoints or compiling.
@@ -289,7 +291,7 @@ def _flink_sides(opened: ExitStack, bootstrap: str, folder: Path, not_run: dict[
 
 
 def _take(rows: Any, count: int, job: Child) -> None:
-    """Consumes this many more records of a Flink job. Raises NotRunError if they do not arrive."""
+    """Consumes ``count`` further records of a Flink job. Raises NotRunError if these records do not arrive."""
     deadline = time.perf_counter() + 120
     while count > 0:
         if time.perf_counter() > deadline or job.process.poll() is not None:
@@ -323,7 +325,7 @@ def _open() -> Iterator[Pair]:
         } | flinks
 
         def moved(moves: int) -> Mapping[str, float]:
-            """Makes this many moves of each side alternately, except the long move; returns the median of each side. A
+            """Makes ``moves`` moves of each side alternately, except the long move. Returns the median of each side. A
             failure of a Flink side ends only that side."""
             took: dict[str, list[float]] = {name: [] for name in sides if name != _AGAIN}
             for _ in range(moves):
@@ -349,7 +351,7 @@ def _open() -> Iterator[Pair]:
         yield Pair(
             ours=ours,
             peer=lambda: {**beside, _AGAIN: _measured(sides, _AGAIN)},
-            # The long move needs no warm-up: its process has read the whole history already.
+            # The long move needs no warm-up, because its process has already read the whole history.
             warm_up=lambda: moved(_WARM_UPS),
             not_run=not_run,
             settings={

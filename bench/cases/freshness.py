@@ -81,12 +81,13 @@ class _Side:
     shown: int = 0
 
     def shows_its_first(self, records: int) -> None:
-        """Waits until the side shows this many records, which exist already. Raises NotRunError if it does not."""
+        """Waits until the side shows ``records`` records, which exist already. Raises NotRunError if the side does not
+        show them in time."""
         wait_until(lambda: self.table.sum_of("flights") == records, f"{self.name} shows nothing", seconds=_LONGEST)
         self.shown = records
 
     def ages(self, seconds: float) -> list[float]:
-        """Produces for this long, and returns every record's age, sorted."""
+        """Produces records for ``seconds`` seconds, and returns the age of every record, sorted."""
         produced: list[float] = []
         found: list[float] = []
         count = int(PER_SECOND * seconds)
@@ -100,8 +101,8 @@ class _Side:
                 produced.append(now)
             self.producer.poll(0)
             seen, now = self.table.sum_of("flights"), time.perf_counter()
-            # Either of two partitions may be ahead by a batch, so records count as read in the order in which they were
-            # produced.
+            # One partition may be a batch ahead of the other. Therefore, records count as read in the order in which
+            # they were produced.
             found.extend(now - produced[number] for number in range(self.shown - first, seen - first))
             self.shown = seen
             time.sleep(_STEP)

@@ -110,8 +110,8 @@ def _keep(bootstrap: str, folder: str) -> None:
 
 @dataclass(slots=True)
 class _Kept:
-    """A source and a view of its rows. The source gets single records; each of them becomes a batch with one commit and
-    one file in the log and in the view's table."""
+    """A source and a view of its rows. The source gets single records. Each record becomes a batch with one commit and
+    one file in the log, and one commit and one file in the view's table."""
 
     topic: str
     log: Watched
@@ -136,9 +136,10 @@ class _Kept:
         self.sent += 1
 
     def bring_to(self, batches: int) -> None:
-        """Sends records, faster than they are read, until the source has written this many batches and its view has
-        read them."""
-        # A log's table has a few commits that are not batches: its creation, its settings, a fence per run.
+        """Sends records, faster than the source reads them, until the source has written ``batches`` batches and the
+        view has read these batches."""
+        # A log's table has a few commits that are not batches: the commits for its creation, for its settings and for
+        # the fence of each run.
         while self.log.version() < batches:
             self.send()
             sleep(_PAUSE_SECONDS)

@@ -1,8 +1,8 @@
 """The cost of sources that are paused or have nothing to read, compared with the same number of idle queries: CPU time
 per minute, and memory.
 
-``python -m bench.cases.idle {idle | paused | bare} <bootstrap> <folder>`` is the process of one side: it runs the
-sources or queries until it is ended, and prints the memory of one of them in bytes.
+``python -m bench.cases.idle {idle | paused | bare} <bootstrap> <folder>`` is the process of one side. The process runs
+the sources or queries until it is ended, and prints the memory per source or query in bytes.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _ours(bootstrap: str, folder: str, *, is_paused: bool) -> None:
     spark = rw_sql.connect(folder, config=SETTINGS)
     spark.sql("SET statement_timeout = '3600s'").collect()
     before = heap_bytes(spark) + own_bytes()
-    # The sources are created while all are paused, and start together: otherwise the running ones would delay the
-    # creation of the others.
+    # All sources are paused while they are created, and start together. Otherwise, running sources would delay the
+    # creation of the next sources.
     spark.sql("PAUSE ALL SOURCES").collect()
     spark.sql("SET background_ddl = true").collect()
     for number in range(COUNT):
@@ -95,8 +95,9 @@ def _open() -> Iterator[Pair]:
         sides: dict[str, Child] = {}
         held: dict[str, float] = {}
         made: dict[str, float] = {}
-        # The sides start one after the other, because they would slow each other down: first the paused sources, whose
-        # views must rest before the measurement, and last the bare queries, whose compilers finish soonest.
+        # The sides start one after the other, because they would slow each other down. The paused sources start first,
+        # because their views must rest before the measurement. The bare queries start last, because their compilers
+        # finish soonest.
         for side in ("paused", "idle", "bare"):
             sides[side] = open_.enter_context(child("bench.cases.idle", side, bootstrap, str(folder / side)))
             held[side] = float(sides[side].read_line()) / 1e6

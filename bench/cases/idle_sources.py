@@ -1,15 +1,15 @@
 """20, 100 and 1,000 sources with nothing to read, each with a view: CPU time, memory, the time of ``attach``, and the
 time until the first record after a rest is in a view.
 
-20 sources are compared with 20 idle queries. With 1,000 sources, 20 of the sources get records. These 20 sources are
-compared with the sources of a warehouse that has only 20 sources.
+20 sources are compared with 20 idle queries. Of the 1,000 sources, 20 get records. These 20 sources are compared with a
+warehouse that has only 20 sources.
 
-One source and its view run and come to rest. The other entries of the catalog, tables and checkpoints are copies of
-those of this source and view, because creating a thousand sources and views by statements would take longer than the
-rest of the benchmark.
+The benchmark creates one source and its view by statements, lets them run until they rest, and copies their catalog
+entries, tables and checkpoints. Creating a thousand sources and views by statements would take longer than the rest of
+the benchmark.
 
-``python -m bench.cases.idle_sources run <warehouse>`` attaches a warehouse, reports its figures and waits until it is
-ended.
+``python -m bench.cases.idle_sources run <warehouse>`` attaches a warehouse, reports its figures and runs until the
+process is ended.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _run(warehouse: str) -> None:
     time.sleep(_SETTLE_SECONDS)
     write_to_parent(f"{attached} {usable} {views} {heap_bytes(spark) - heap} {own_bytes() - own}")
     sys.stdin.readline()
-    # From here on, the jobs that get records do not rest between two records. ('-1' would start all jobs.)
+    # From here on, the jobs that get records do not rest between two records. (The value '-1' would start all jobs.)
     spark.sql("ALTER SYSTEM SET idle_job_timeout = '3600s'").collect()
     write_to_parent("awake")
     sys.stdin.read()
@@ -130,7 +130,8 @@ def _clone(warehouse: str, count: int, bootstrap: str) -> None:
         changes += _records(warehouse, metastore, source, view, number, source_id, view_id, topics)
         _copy(Path(warehouse), {source.id: source_id, view.id: view_id})
     metastore.commit(Operation(kind="COPY", statement="", objects=(), changes=tuple(changes)), based_on=snapshot)
-    # The copied tables contain commits of the first source's and view's runs, so the copies' runs need higher numbers.
+    # The copied tables contain commits of runs of the first source and of its view, so the runs of the copies need
+    # higher numbers.
     last = metastore.jobs.last_runs()
     for at, first_job in enumerate((f"ingest-{source.id}", f"mv-{view.id}")):
         jobs = [f"{first_job.partition('-')[0]}-{pair[at]}" for pair in ids.values()]

@@ -1,9 +1,9 @@
-"""The throughput from a topic into Delta: of a source into its log, compared with a Spark query that reads, decodes and
-writes the same records.
+"""The throughput from a topic into Delta: a source that writes its log, compared with a Spark query that reads, decodes
+and writes the same records.
 
-``python -m bench.cases.ingest {ours | bare} <bootstrap> <folder>`` is the process of one side. At each input line,
-which contains a topic and its number of records, the process reads the topic, prints the seconds, and then deletes
-the rows that it has written.
+``python -m bench.cases.ingest {ours | bare} <bootstrap> <folder>`` is the process of one side. Each input line contains
+a topic and its number of records. The process reads the topic, prints the seconds, and then deletes the rows that it
+has written.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ RECORDS = 5_000_000
 PARTITIONS = 4
 _FEWER = 500_000
 _WARM_UPS = 4
-"""The number of short runs of both sides before the measurement: streams run for days, so the time in which a new JVM
-compiles its code must not count."""
+"""The number of short runs of both sides before the measurement. In production, streams run for days, so the time in
+which a new JVM compiles its code must not count."""
 
 
 def _wait(table: Watched, records: int) -> None:

@@ -198,8 +198,8 @@ _RUNS = 15
 ratio alike."""
 
 _OF_SHORT_RUNS = 45
-"""The number of runs of cases that take a few seconds in all. With fewer runs, one slow second could affect all of
-them."""
+"""The number of runs of the cases whose runs take only a few seconds together. With fewer runs, one slow second could
+affect all runs."""
 
 
 def _case(

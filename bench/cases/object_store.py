@@ -92,7 +92,7 @@ class _Requests:
 
 @dataclass(slots=True)
 class _Side:
-    """A side: its process, and a pattern for the commits of its table."""
+    """One side, with its process and a pattern that matches the requests for commits of its table."""
 
     process: Child
     commit: re.Pattern[str]

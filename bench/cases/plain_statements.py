@@ -35,8 +35,8 @@ def _open_plain() -> Iterator[Pair]:
             took = [0.0, 0.0]
             for _ in range(REPEATS):
                 for statement in STATEMENTS:
-                    # The order is random: in a fixed order, garbage of one side would always be collected during the
-                    # statements of the other.
+                    # The order is random. In a fixed order, the garbage of one side would always be collected during
+                    # the statements of the other side.
                     for way in order.sample((0, 1), 2):
                         started = perf_counter()
                         ways[way](statement)

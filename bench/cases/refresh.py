@@ -1,5 +1,5 @@
-"""REFRESH TABLE of a table in which few rows differ, compared with INSERT OVERWRITE of all rows; and the number of
-bytes that dependents read after a refresh."""
+"""REFRESH TABLE of a table in which few rows differ, compared with INSERT OVERWRITE of all rows. Also measures the
+number of bytes that dependents read after a refresh."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class _Upstream:
         write_deltalake(self.path, self.rows, mode="overwrite")
 
     def change(self) -> None:
-        """Changes the amount in 1 % of the rows, removes 0.5 %, and adds as many."""
+        """Changes the amount in 1 % of the rows, removes 0.5 % of the rows, and adds the same number of rows."""
         count = self.rows.num_rows
         dice = pa.array(self.draw.permutation(count))
         amount = pc.if_else(
@@ -172,7 +172,7 @@ def _open() -> Iterator[Pair]:
 
 
 def _read_of(spark: SparkSession, path: str, views: list[int]) -> dict[int, int]:
-    """The bytes of the files at a path that each view's queries have opened so far.
+    """For each view, the size in bytes of the files below ``path`` that the view's queries have opened so far.
 
     The sizes are those of the metric ``size of files read`` of each scan. The input size that Spark reports for a task
     cannot be used: it omits reads of the vectored Parquet reader, and includes rows that a batch keeps in memory.

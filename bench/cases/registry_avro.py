@@ -22,7 +22,8 @@ _TEXT = {"type": ["null", "string"], "default": None}
 
 
 def _schemas() -> list[dict[str, Any]]:
-    """Three versions of the schema: the first has no ``note``, the third has an additional field and another order."""
+    """Three versions of the schema. The first version has no field ``note``, and the third version has an additional
+    field and another order."""
     id_, customer = {"name": "id", "type": "long"}, {"name": "customer", "type": "string"}
     amount, at = {"name": "amount", "type": "double"}, {"name": "at", "type": _AT}
     note, more = {"name": "note", **_TEXT}, {"name": "more", **_TEXT}

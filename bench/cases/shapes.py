@@ -1,5 +1,5 @@
-"""Topics of other shapes than small flat records with few groups: wide records, many groups, a skewed key, late
-records, and more groups than fit into a heap. Each is read by a source with one view, and by one plain Spark query.
+"""Topics whose records are not small and flat with few groups: wide records, many groups, a skewed key, late records,
+and more groups than fit into a heap. A source with one view reads each topic, and so does one plain Spark query.
 
 ``python -m bench.cases.shapes {ours | bare} <shape> <bootstrap> <folder>`` is the process of one side. Each input line
 contains the number of records in the topic; the process then reads to the topic's end. At an empty line, the process
@@ -76,8 +76,8 @@ class Shape:
     """A topic and the query that reads it.
 
     ``columns`` are the columns in RisingWave's types, ``spark_columns`` in Spark's. ``keys`` are the columns of the
-    groups; empty if the query returns one row per record. ``records`` are the records of one run, ``first`` those that
-    both sides have read before. ``settings`` are further settings of the peer's session.
+    groups; empty if the query returns one row per record. ``records`` are the records of one run, and ``first`` are the
+    records that both sides read before the runs. ``settings`` are further settings of the peer's session.
     """
 
     title: str
@@ -213,7 +213,8 @@ def _open(name: str) -> Iterator[Pair]:
         create_topic(bootstrap, name, PARTITIONS)
         fill(bootstrap, name, shape.first, PARTITIONS, value=shape.value)
         written = shape.first
-        # One after the other, because two sides that read many records at once would need the memory of both.
+        # The sides read one after the other, because reading many records at the same time would need the memory of
+        # both sides at once.
         with child("bench.cases.shapes", "ours", name, bootstrap, str(folder / "ours")) as ours:
             assert ours.read_line() == "ready"
             ours.halt()

@@ -1,4 +1,4 @@
-"""A topic of 100 partitions that all have new records: the time until a batch of them is in Delta.
+"""A topic of 100 partitions, all with new records: the time until a batch of these records is in Delta.
 
 ``python -m bench.cases.wide_topic {ours | bare} <bootstrap> <topic> <folder>`` is the process of one side, which reads
 the topic until the process is ended.
@@ -72,8 +72,8 @@ def _table(which: str, folder: str) -> str:
 
 @contextmanager
 def _reading(which: str, bootstrap: str, folder: Path) -> Iterator[Callable[[], float]]:
-    """Starts a process that reads its own topic. Each call of the yielded function writes a record to every partition
-    and returns the seconds until all of them are in Delta."""
+    """Starts a process that reads its own topic. Each call of the yielded function writes a record to every partition,
+    and returns the seconds until all these records are in Delta."""
     from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 
     topic = f"wide-{which}"

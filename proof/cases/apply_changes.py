@@ -1,4 +1,4 @@
-"""Forty changes of the example project, applied to a live warehouse."""
+"""Forty changes to the files of the example project, each applied to a live warehouse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks whose session is killed at each step, in random order."""
+"""BEGIN UNSAFE blocks. The session is killed at each step of a block, in random order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The crash and live tests, file by file, with eight busy processes beside them."""
+"""The crash tests and the live tests, file by file, while eight other processes keep the machine busy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kills of executors and workers of a standalone cluster while records of Kafka are read into two views."""
+"""Kills of executors and workers of a standalone cluster while the cluster reads records of Kafka into two views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hours of commits to a source's log: the number of files after upkeep and the time of a commit do not grow."""
+"""Hours of commits to a source's log. Neither the number of files after upkeep nor the time of a commit grows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kills during the backfill of views, at random fault points; the first seeds have a million records."""
+"""Kills at random fault points during the backfill of views. The first seeds have a million records."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _KILLS = 5
 def _check(seed: int, folder: Path) -> Facts:
     draw = random.Random(seed)
     records, chunk = (1_000_000, 100_000) if seed < LARGE else (20_000, 3_000)
-    # The points are listed in the order in which a backfill reaches them: after a kill at one point, the next process
-    # still reaches the points after it. Of the points after the move of the checkpoint, only one is chosen: a process
-    # that is killed there leaves a view whose backfill is complete, so the next process reaches none of these points.
+    # The points are listed in the order in which a backfill reaches them. After a kill at one point, the next process
+    # therefore still reaches the later points. Of the points after the move of the checkpoint, only one is chosen. A
+    # process that is killed at such a point leaves a view whose backfill is complete, so the next process reaches none
+    # of these points.
     first = POINTS.index("history.after_move")
     chosen = sorted(draw.sample(range(first + 1), _KILLS - 2))
     if chosen[-1] == first:

@@ -1,4 +1,5 @@
-"""Random schedules with a real broker and random kills: each view has its history once, and every live row."""
+"""Random schedules with a real broker and random kills. Each view has each row of its history once, and every live
+row."""
 
 from __future__ import annotations
 

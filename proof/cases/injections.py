@@ -1,4 +1,4 @@
-"""Random moves of sources on a real broker, in one session: the rows that arrive match the prediction."""
+"""Random moves of sources on a real broker, in one session. The rows that arrive match the predictions."""
 
 from __future__ import annotations
 

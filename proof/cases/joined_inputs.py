@@ -1,4 +1,5 @@
-"""An hour of changes and moves below a view that joins a Kafka-Avro table, a NATS stream and an Iceberg table."""
+"""A view that joins a Kafka-Avro table, a NATS stream and an Iceberg table, during an hour of changes to these inputs
+and moves of their sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Kills at every fault point, of Python, of its JVM and of both: after each kill the rows equal those of an oracle."""
+"""Kills of Python, of its JVM and of both, at every fault point. After each kill, the rows equal the rows of an
+oracle."""
 
 from __future__ import annotations
 

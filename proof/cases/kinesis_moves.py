@@ -1,4 +1,4 @@
-"""Random moves of a source over a Kinesis stream that is resharded, and kills of a process that reads one."""
+"""Random moves of a source over a Kinesis stream that is resharded, and kills of a process that reads such a stream."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def _check(seed: int, folder: Path) -> Facts:
 
 
 def _kill(seed: int, folder: Path) -> int:
-    """Kills several processes that read one stream, which is resharded meanwhile. Then each record must be in the view
-    once; returns the number of kills."""
+    """Kills several processes that read one stream, while the stream is resharded. Afterwards, each record must be in
+    the view exactly once. Returns the number of kills."""
     stream, dump = f"k{seed}", folder / "rows"
     server = _server()
     server.create(stream)

@@ -1,5 +1,5 @@
-"""Random histories of MariaDB with operations in between: a reader's tables equal the database, and no change is lost
-without an error."""
+"""Random histories of MariaDB with operations in between. A reader's tables equal the tables of the database, and no
+change is lost without an error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _STEPS, _OPERATIONS = 60, 6
 _ACTS = 30
-"""The writers become slower after ``_STEPS`` times this number of statements."""
+"""After ``_STEPS`` times this number of statements, the writers become slower."""
 
 _SLOW_SECONDS = 0.02
 
@@ -83,15 +83,15 @@ class History:
         self.thread.start()
 
     def write(self) -> None:
-        """Runs statements until the writers are stopped. After a while, the statements are run more slowly, so that the
-        reader gets enough CPU time on a slow machine."""
+        """Runs statements until the writers are stopped. After a while, the writers wait between statements, so that
+        the reader gets enough CPU time on a slow machine."""
         done = 0
         while not self.ended.wait(0.0 if done < _ACTS * _STEPS else _SLOW_SECONDS):
             self.writers.act()
             done += 1
 
     def step(self) -> None:
-        """Reads a batch and commits it; sometimes the reader ends after reading the batch, without a commit."""
+        """Reads a batch and commits it. Sometimes, the reader ends after it has read the batch, without a commit."""
         replica = self.replica
         if self.chance.random() > 0.92 and replica.reader is not None:
             replica.reader.take(1000, 0.0)
@@ -104,7 +104,7 @@ class History:
         self.server.info.run("FLUSH LOGS")
 
     def purge(self) -> None:
-        """Removes files of the binary log that the reader has not read: the reader must then refuse to start."""
+        """Removes files of the binary log that the reader has not read. Afterwards, the reader must refuse to start."""
         self.end()
         self.server.info.run(
             f"DELETE FROM {self.names[0]} WHERE id = 1", f"INSERT INTO {self.names[0]} (id) VALUES (1)"
@@ -121,7 +121,7 @@ class History:
         self.again()
 
     def reset(self) -> None:
-        """Runs RESET MASTER, after which the log's positions begin again: the reader must refuse to continue."""
+        """Runs RESET MASTER, after which the log's positions begin again. The reader must refuse to continue."""
         self.end()
         wait_until(self.is_reset, "the log is reset")
         self.server.info.run(
@@ -131,9 +131,9 @@ class History:
         self.again()
 
     def is_reset(self) -> bool:
-        """Runs RESET MASTER; returns True once the server has reset its log, which may take a while if a reader has
-        just disconnected. Waits for more than a second first, because a new log file is distinguished from the old one
-        only by the second in which it was created."""
+        """Waits for more than a second, and runs RESET MASTER. The wait is needed because only the second of its
+        creation distinguishes a new log file from an old log file. Returns True once the server has reset its log,
+        which may take a while if a reader has just disconnected."""
         before = read_facts(self.replica.options, TIMEOUT)
         threading.Event().wait(1.1)
         self.server.info.run("RESET MASTER")
@@ -147,8 +147,8 @@ class History:
         self.again()
 
     def swap(self) -> None:
-        """Swaps two tables, as tools for online schema changes do: the reader must read all changes before the swap,
-        and then report it."""
+        """Swaps two tables, as tools for online schema changes do. The reader must read all changes before the swap,
+        and then report the swap."""
         self.end()
         name = self.names[0]
         self.server.info.run(
@@ -169,12 +169,13 @@ class History:
         self.again()
 
     def read_again(self) -> None:
-        """Reads one table again, as if it were dropped in rw_sql and created again."""
+        """Reads one table again, as if the table had been dropped in rw_sql and created again."""
         self.replica.forget(self.chance.choice(self.names))
 
     def refused(self, why: str, *, is_started: bool = False) -> None:
-        """Raises AssertionError unless the reader refuses to start or, with ``is_started``, stops, with an error that
-        contains ``why``. Then reads all tables again, as FORGET_OFFSETS does."""
+        """Raises AssertionError unless the reader refuses to start, with an error that contains ``why``. If
+        ``is_started`` is true, the reader must stop with this error instead. Then reads all tables again, as
+        FORGET_OFFSETS does."""
         found: CaptureError | None = None
         try:
             self.replica.open()

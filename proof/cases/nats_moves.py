@@ -1,4 +1,4 @@
-"""Random moves of a source over streams of a real NATS server, and kills of a process that reads one."""
+"""Random moves of a source over streams of a real NATS server, and kills of a process that reads such a stream."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def _check(seed: int, folder: Path) -> Facts:
 
 
 def _kill(seed: int, folder: Path) -> int:
-    """Kills several processes that read one stream, one after the other. Then each message must be in the view once;
-    returns the number of kills."""
+    """Kills several processes that read one stream, one after the other. Afterwards, each message must be in the view
+    exactly once. Returns the number of kills."""
     stream, dump = f"k{seed}", folder / "rows"
     nats().create(stream)
     dice = random.Random(seed)

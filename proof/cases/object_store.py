@@ -11,8 +11,8 @@ from proof.harness import Facts, Proof
 
 _ROOT = Path(__file__).parent.parent.parent
 _ON_A_DISK = frozenset({"test_live_groups.py", "test_live_leaks.py"})
-"""Test files that need a warehouse on a local disk: one starts servers on its own warehouse, the other searches the
-local disk for secrets."""
+"""Test files that need a warehouse on a local disk. The first file starts servers on its own warehouse, and the second
+file searches the local disk for secrets."""
 
 FILES = tuple(
     file.name

@@ -1,5 +1,5 @@
-"""Random histories of a PostgreSQL database with operations in between: a reader's tables equal the database, and the
-predictions of previews are right."""
+"""Random histories of a PostgreSQL database with operations in between. A reader's tables equal the tables of the
+database, and the predictions of previews are correct."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _KIND = PostgresCdcConnector()
 _STEPS, _OPERATIONS = 60, 6
 _ACTS = 30
-"""The writers become slower after ``_STEPS`` times this number of statements."""
+"""After ``_STEPS`` times this number of statements, the writers become slower."""
 
 _SLOW_SECONDS = 0.02
 
@@ -69,8 +69,9 @@ class History:
             self.replica.drop()
 
     def mended(self, act: Callable[[], None]) -> None:
-        """Runs ``act``. If PostgreSQL cannot decode its own log (an internal error of the server, not of the reader),
-        creates the slot again and reads the tables again, as the error's hint says, and runs ``act`` once more."""
+        """Runs ``act``. PostgreSQL may be unable to decode its own log, which is an internal error of the server and
+        not of the reader. In this case, the method follows the error's hint: it creates the slot again and reads the
+        tables again. It then runs ``act`` once more."""
         try:
             act()
         except CaptureError as error:
@@ -89,17 +90,17 @@ class History:
         self.writers.close()
 
     def write(self) -> None:
-        """Runs statements until the writers are stopped. They must not stop earlier: a new slot waits until they have
-        ended their open transactions. After a while, the statements are run more slowly, so that the reader gets enough
-        CPU time on a slow machine."""
+        """Runs statements until the writers are stopped. The writers must not stop earlier, because a new slot waits
+        until they have ended their open transactions. After a while, the writers wait between statements, so that the
+        reader gets enough CPU time on a slow machine."""
         done = 0
         while not self.ended.wait(0.0 if done < _ACTS * _STEPS else _SLOW_SECONDS):
             self.writers.act()
             done += 1
 
     def step(self) -> None:
-        """Reads a batch, commits it, and acknowledges it or not; sometimes the reader ends after reading the batch,
-        without a commit."""
+        """Reads a batch, commits it, and sometimes acknowledges it. Sometimes, the reader ends after it has read the
+        batch, without a commit."""
         what, replica = self.chance.random(), self.replica
         if what > 0.92 and replica.reader is not None:
             replica.reader.take(1000, 0.0)
@@ -110,8 +111,8 @@ class History:
         assert replica.confirmed() <= replica.state.offset, "the slot is ahead of what is committed"
 
     def copy_slot(self) -> None:
-        """Moves the reader, like UNSAFE SET, to a copy of its slot, which has all changes after the position: nothing
-        may be lost or repeated."""
+        """Moves the reader to a copy of its slot, as UNSAFE SET does. The copy has all changes after the reader's
+        position, so no change may be lost or repeated."""
         before = self.replica.options["slot.name"]
         after = f"slot_{uuid.uuid4().hex[:8]}"
         self.server.run(f"SELECT pg_copy_logical_replication_slot('{before}', '{after}')")
@@ -120,7 +121,7 @@ class History:
 
     def skip(self) -> None:
         """Moves the position to the end, like INJECT, or after the next transaction, like SKIP. The predicted numbers
-        of transactions and changes must be those that a second reader finds between the two positions."""
+        of transactions and changes must equal the numbers that a second reader finds between the two positions."""
         replica, options = self.replica, self.replica.options
         (seen,) = _KIND.look(options).splits.values()
         only_first = self.chance.random() < 0.5
@@ -164,16 +165,16 @@ class History:
         return len(set(within)), len(within)
 
     def drop_slot(self) -> None:
-        """Drops the slot, as another user could: the reader must refuse to start. Then the slot is created again and
-        all tables are read again."""
+        """Drops the slot, as another user could. The reader must refuse to start. Afterwards, creates the slot again
+        and reads all tables again."""
         self.server.run(f"SELECT pg_drop_replication_slot('{self.replica.options['slot.name']}')")
         self.refused("does not exist")
         self.replica.state = setup.prepare(self.replica.options, self.names, TIMEOUT).state
         self.read_all_again()
 
     def advance_slot(self) -> None:
-        """Advances the slot, as another user could: the reader must refuse to start, because it would not get the
-        changes between its position and the slot's. Then all tables are read again."""
+        """Advances the slot, as another user could. The reader must refuse to start, because it would not get the
+        changes between its own position and the slot's position. Afterwards, reads all tables again."""
         name = self.replica.options["slot.name"]
         self.server.run(f"SELECT pg_replication_slot_advance('{name}', pg_current_wal_lsn())")
         confirmed = self.replica.confirmed()

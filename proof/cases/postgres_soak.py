@@ -1,4 +1,4 @@
-"""Twelve tables of PostgreSQL under load, and a process of rw_sql that captures their changes; both the process and the
+"""Twelve tables of PostgreSQL under load, and a process of rw_sql that captures their changes. Both the process and the
 server are killed repeatedly."""
 
 from __future__ import annotations
@@ -51,13 +51,14 @@ _PGBENCH = {
 _RANDOM = "id BIGINT PRIMARY KEY, word VARCHAR, big VARCHAR, amount VARCHAR"
 _TEXTS = "a VARCHAR, b INT, word VARCHAR, big VARCHAR, amount VARCHAR, PRIMARY KEY (b, a)"
 _SNAPSHOT, _BETWEEN, _STREAM = "within a snapshot", "before a snapshot", "between changes"
-"""The state of the tables' snapshots at a kill: one is read in part, one has not begun, or all are complete."""
+"""The state of the tables' snapshots at a kill: one snapshot has been read in part, one snapshot has not begun, or all
+snapshots are complete."""
 
 _STARTS = "while it starts"
 
 _BATCHES_TO_SNAPSHOT = 30
-"""The number of batches after which :meth:`Soak._snapshot` adds another column: if it has not seen the snapshot of the
-last new column within this many batches, that snapshot has already ended."""
+"""The number of batches after which :meth:`Soak._snapshot` adds another column. If the method has not seen the snapshot
+of the last new column within this number of batches, this snapshot has already ended."""
 
 _MOST_ROWS_LOG = 5.0
 """The decimal logarithm of the number of rows in the largest transactions."""
@@ -133,8 +134,8 @@ class Soak:
             self._pgbench("-n", "-c", "2", "-T", "5", "-R", "40")
 
     def write_random(self) -> None:
-        """Runs inserts, updates, key changes, deletes, TOAST, truncates, aborts, savepoints; and from time to time a
-        large transaction, or a statement that adds or drops columns."""
+        """Runs inserts, updates, changes of keys and of TOAST values, deletes, truncates, aborts and savepoints. From
+        time to time, also runs a large transaction, or a statement that adds or drops columns."""
         chance = random.Random(self.chance.random())
         names = [table["upstream"] for table in self.tables.values() if "pgbench" not in table["upstream"]]
         while not self.ended.is_set():
@@ -151,7 +152,7 @@ class Soak:
     def _write_more(self, chance: random.Random) -> None:
         schema, what = chance.choice(self.schemas), chance.random()
         if what >= 0.7 and not self.is_streaming.is_set():
-            return  # Each change of the columns makes the reader read a table again; a slow machine could do only that.
+            return  # After each change, the reader reads a table again. More changes would overload a slow machine.
         if what < 0.5:
             rows = int(10 ** chance.uniform(0, _MOST_ROWS_LOG))
             first = 1_000_000 + chance.randrange(100_000)
@@ -180,8 +181,8 @@ class Soak:
                 self.facts["columns dropped"] += 1
 
     def watch_slot(self) -> None:
-        """Checks repeatedly that the slot is never ahead of the position that rw_sql has committed. Sets
-        ``is_streaming`` while all snapshots are complete."""
+        """Checks repeatedly that the slot is not ahead of the position that rw_sql has committed. Sets ``is_streaming``
+        while all snapshots are complete."""
         warehouse = Warehouse.at(self.task["warehouse"])
         metastore: Metastore | None = None
         while not self.ended.wait(0.3):
@@ -235,8 +236,8 @@ class Soak:
     def kill_again_and_again(self) -> None:
         """Kills the process that captures the changes, and sometimes the server, for at least SECONDS.
 
-        Of every three kills, one comes while the process starts, one while it reads a table's snapshot, and one while
-        it reads changes.
+        One third of the kills comes while the process starts, one third while it reads a table's snapshot, and one
+        third while it reads changes.
         """
         began = time.monotonic()
         of_server = set(self.chance.sample(range(KILLS), SERVER_KILLS))
@@ -262,8 +263,8 @@ class Soak:
         self.server.start()
 
     def _start(self, child: subprocess.Popen[bytes]) -> None:
-        """Waits for a random time within the start of the process: before or after its JVM starts, before or after its
-        first statements."""
+        """Waits for a random time within the start of the process, so that the kill comes before or after the start of
+        its JVM, and before or after its first statements."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(self.chance.uniform(1, 20))
 
@@ -371,8 +372,8 @@ class Soak:
         self.facts["rows compared"] += sum(len(rows) for rows in json.loads(dump.read_text()).values())
 
     def compare_log(self) -> None:
-        """Compares the source's log with the output of ``test_decoding``: it must have each change of each transaction,
-        with its values, once and in the order of the commits. Raises AssertionError."""
+        """Compares the source's log with the output of ``test_decoding``. The log must contain each change of each
+        transaction exactly once, with its values, in the order of the commits. Raises AssertionError otherwise."""
         warehouse, source = self._log()
         names = {table["upstream"]: table["upstream"] for table in self.tables.values()}
         for schema in self.schemas:
@@ -394,7 +395,8 @@ class Soak:
 
 
 def _wait(is_met: Callable[[], bool], what: str, *, seconds: float = 1.0) -> None:
-    """Like ``wait_until``, with a longer limit: twelve tables on a machine that also does other work take long."""
+    """Does the same as ``wait_until``, with a longer time limit, because twelve tables take long on a machine that also
+    does other work."""
     deadline = time.monotonic() + _LONGEST_SECONDS
     while not is_met():
         assert time.monotonic() < deadline, f"after {_LONGEST_SECONDS:g} s still not: {what}"

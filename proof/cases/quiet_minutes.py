@@ -1,4 +1,4 @@
-"""Views after three minutes without activity, in real time. (Other tests only set back the times of files.)"""
+"""Views after three minutes of real time without activity. (Other tests only set back the times of files.)"""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class _Waited(Pauses):
 
 
 def _quiet(folder: Path) -> Facts:
-    """Waits for three minutes in which nothing is written to two tables, and then writes to both at once."""
+    """Waits for three minutes without a write to two tables, and then writes to both tables at once."""
     with attached(folder / "warehouse") as session:
         history = OldHistory(session, broker().bootstrap, seed=0, pause=lambda _: threading.Event().wait(_SECONDS))
         return {"real pauses": 1, **history.run_quiet()}
 
 
 def _killed(folder: Path) -> Facts:
-    """Kills a process after its merge and before Spark's commit of the batch; the next process starts three minutes
+    """Kills a process after its merge and before Spark's commit of the batch. The next process starts three minutes
     later."""
     started = start_broker(folder / "broker", port=0)
     try:

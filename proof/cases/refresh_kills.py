@@ -1,4 +1,5 @@
-"""Refreshes of tables with a million rows, killed in every state and in the middle of the merge."""
+"""Refreshes of tables with a million rows. Processes are killed in every state of a refresh, and in the middle of the
+merge."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ _KILLS = 5
 def _check(seed: int, folder: Path) -> Facts:
     draw = random.Random(seed)
     rows, chunk = (1_000_000, 2_000) if seed < LARGE else (40_000, 80)
-    # The points are listed in the order in which a refresh reaches them: after a kill at one point, the next process
-    # still reaches the points after it. The points of a process's own start can be at any place of this order.
+    # The points are listed in the order in which a refresh reaches them. After a kill at one point, the next process
+    # therefore still reaches the later points. The points of a process's own start can be at any place of this order.
     chosen = [POINTS[at] for at in sorted(draw.sample(range(len(POINTS)), _KILLS - 1))]
     points = [f"{point}@{draw.randint(1, 2)}" if "chunk" in point or "merge" in point else point for point in chosen]
     points.insert(draw.randrange(len(points)), draw.choice(RECOVERY_POINTS))

@@ -1,5 +1,5 @@
-"""Kills between any two steps of ALTER CONNECTION and ALTER SECRET: either all dependents use the old credentials, or
-all use the new ones."""
+"""Kills between any two steps of ALTER CONNECTION and ALTER SECRET. Afterwards, either all dependents use the old
+credentials, or all dependents use the new credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Two thousand small batches: the number of files, the logs, memory and the time of a batch stop growing."""
+"""Two thousand small batches. The number of files, the size of the logs, the memory and the time of a batch stop
+growing."""
 
 from __future__ import annotations
 
@@ -108,8 +109,7 @@ def _check(seed: int, folder: Path) -> Facts:
         spark.stop()
         shutil.rmtree(folder / "warehouse", ignore_errors=True)
     seconds = round(time.monotonic() - began)
-    # The wall time of a batch is reported but not required to stay level, because it depends on the machine's other
-    # work.
+    # The wall time of a batch is reported, but may grow, because it depends on the other work of the machine.
     return {"batches": BATCHES, "seconds": seconds, **course.require_level(BATCHES, besides=("wall_ms",))}
 
 

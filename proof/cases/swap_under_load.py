@@ -51,7 +51,8 @@ _NEW: tuple[str, ...] = ("k", "n", "total")
 
 
 class _Records:
-    """Produces ``RATE`` records a second until it is stopped. Its counts of the produced records are the oracle."""
+    """Produces ``RATE`` records a second until it is stopped, and counts them. The expected rows of the view are
+    derived from these counts."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         from confluent_kafka import Producer
@@ -102,7 +103,8 @@ class _Poll:
 
 @dataclass(slots=True)
 class _Poller:
-    """Reads the view by its name repeatedly, each time ten milliseconds after the last answer, until it is stopped."""
+    """Reads the view by its name until it is stopped. Each read begins ten milliseconds after the end of the previous
+    read."""
 
     name: str
     look: Callable[[], tuple[tuple[str, ...], dict[int, int] | None]]
@@ -155,7 +157,8 @@ class _Poller:
                 continue
             assert len(poll.counts) == _KEYS, f"{self.name}: {len(poll.counts)} rows of {_KEYS}"
             fewer = {key: (last[key], n) for key, n in poll.counts.items() if n < last.get(key, 0)}
-            # After a rollback, counts may be lower: the old query continues from where it stopped.
+            # After a rollback, counts may be lower, because the old query continues at the position at which it
+            # stopped.
             assert not fewer or is_back, f"{self.name}: counts went back: {fewer}"
             last = poll.counts
         assert any(poll.columns == _NEW for poll in self.polls), f"{self.name}: never saw the new rows"

@@ -1,4 +1,5 @@
-"""Any text gives statements or an error with a code, quickly, and canonical text with the same meaning."""
+"""The parser converts any text quickly to statements or to an error with a code. The canonical text of the statements
+has the same meaning as the text."""
 
 from __future__ import annotations
 

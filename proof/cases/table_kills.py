@@ -1,4 +1,4 @@
-"""Kills, at random fault points, of processes that maintain a table with updates and deletes; the first seed has
+"""Kills, at random fault points, of processes that maintain a table with updates and deletes. The first seed has
 1,000,000 updates."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Random sequences of operations on a live source, each undone in reverse order."""
+"""Random sequences of operations on a live source. The operations of each sequence are undone in reverse order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The core of the tests on every supported version of Spark and of Python, each in an environment of its own."""
+"""The most important tests, on every supported version of Spark and of Python. Each combination has a separate
+environment."""
 
 from __future__ import annotations
 
@@ -25,14 +26,15 @@ ENVIRONMENTS = (
     *((spark, PYTHONS[0]) for spark in SUPPORTED),
     *((SUPPORTED[-1], python) for python in PYTHONS[1:]),
 )
-"""The versions of Spark and Python of each seed: every Spark with the oldest Python, and the newest Spark with every
-Python."""
+"""The versions of Spark and Python of each seed. Every version of Spark is combined with the oldest Python, and the
+newest Spark with every version of Python."""
 
 _VERSIONS = "import platform, pyspark; print(pyspark.__version__, platform.python_version())"
 
 
 def _found(python: str) -> str:
-    """The program of a minor version of Python, on the PATH or among pyenv's. Raises AssertionError if none starts."""
+    """The program of a minor version of Python, from the PATH or from pyenv. Raises AssertionError if no such program
+    starts."""
     name = f"python{python}"
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
     found = [shutil.which(name), *sorted(map(str, pyenv.glob(f"{python}.*/bin/{name}")))]
@@ -61,7 +63,8 @@ def _make(target: str, spark: str, python: str, **environment: str) -> subproces
 
 
 def _prepare(spark: str, python: str) -> Path:
-    """Makes the environment, unless it exists, and returns its Python. Raises AssertionError if that fails."""
+    """Creates the environment unless it exists, and returns the environment's Python. Raises AssertionError if the
+    environment cannot be created."""
     made = _make("other-setup", spark, python)
     assert not made.returncode, f"the environment of Spark {spark} and Python {python}: {made.stdout[-4000:]}"
     return ROOT / _venv(spark, python) / "bin" / "python"
@@ -69,8 +72,9 @@ def _prepare(spark: str, python: str) -> Path:
 
 @contextmanager
 def _prepared() -> Iterator[None]:
-    """Makes the environments and fetches their jars, one after the other: two processes that fill Ivy's cache at once
-    may break it. The seed of an environment that cannot be made says why."""
+    """Creates the environments and fetches their jars, one after the other, because two processes that fill Ivy's cache
+    at the same time may damage the cache. If an environment cannot be created, the result of its seed contains the
+    reason."""
     fetched: set[str] = set()
     for spark, python in ENVIRONMENTS:
         try:

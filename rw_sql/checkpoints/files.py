@@ -150,8 +150,8 @@ class CheckpointFiles:
 def sync(path: Path | str) -> None:
     """Writes a local file, or the names in a local folder, to the disk.
 
-    If the names in the folder are not on the disk, the file system may lose the rename of a file when the machine
-    crashes, although the file's content is on the disk.
+    Until the names in the folder are on the disk, a crash of the machine may undo the rename of a file, even if the
+    file's content is on the disk.
     """
     opened = os.open(path, os.O_RDONLY)
     try:

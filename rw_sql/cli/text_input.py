@@ -73,8 +73,9 @@ def as_before(text: str, before: str) -> str:
 def replace_text(path: str, text: str) -> None:
     """Writes a file as a whole. If the write fails or the process is killed, the file keeps its former content.
 
-    Keeps the file's mode and group, and follows links. Writes in place if the file does not exist, is not a plain file,
-    has several names, has another owner, has an access list, or cannot be replaced in its folder. Raises OSError.
+    Keeps the file's mode and group, and follows links. Writes in place if the file cannot be replaced in its folder or
+    does not exist. Also writes in place if it is not a plain file, or has several names, another owner or an access
+    list. Raises OSError.
     """
     named, data = Path(path), text.encode()
     if not named.is_file() or not _is_own(named):

@@ -163,8 +163,8 @@ class Finder:
 
     def _read_comments(self, text: str, every: Sequence[Lexeme]) -> None:
         """Reads a statement a second time if a comment in the statement contains quotes or has no end. The second time,
-        the text of such a comment counts as a part of the statement, because a sign in the wrong place may have turned
-        this part into a comment."""
+        the text of the comment counts as a part of the statement: a sign in the wrong place may have turned this part
+        into a comment."""
         ends = [at for at, lexeme in enumerate(every) if lexeme.text == ";"]
         for first, last in pairwise([0, *(end + 1 for end in ends), len(every)]):
             lexemes = every[first:last]

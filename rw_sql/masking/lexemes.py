@@ -176,14 +176,14 @@ def unsure_spans(lexemes: Sequence[Lexeme]) -> list[tuple[int, int]]:
     """Returns the spans of the statements whose quotes may be wrong. ``lexemes`` are the lexemes of a text, without
     comments.
 
-    The quotes of a statement may be wrong if the statement contains a string without a closing quote, a string directly
-    next to a word, or a string that contains the end of a statement and the beginning of another statement. In these
-    cases, the quoting rules are probably not the rules that the first words of the statement suggest, or the text is
-    prose with an apostrophe. In these cases, a secret may extend over several lexemes.
+    The quotes of a statement may be wrong if one of its strings has no closing quote, is directly next to a word, or
+    contains the end of a statement and the beginning of another statement. In these cases, the quoting rules are
+    probably not the rules that the first words of the statement suggest, or the text is prose with an apostrophe. In
+    these cases, a secret may extend over several lexemes.
 
-    Such a statement ends only at a ``;`` that is at the end of a line and precedes the first word of another statement,
-    because any other ``;`` may be a part of the secret. If the last string of the text has no closing quote, all quotes
-    after the beginning of the first such statement may be wrong.
+    Such a statement ends only at a ``;`` at the end of a line, before the first word of another statement. Any other
+    ``;`` may be a part of the secret. If the last string of the text has no closing quote, all quotes after the
+    beginning of the first such statement may be wrong.
     """
     spans, start, is_sure = [], 0, True
     for before, lexeme in pairwise([*lexemes, END]):

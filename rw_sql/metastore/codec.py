@@ -1,8 +1,8 @@
 """Converts records, changes and before-images to JSON and back.
 
 msgspec writes the fields of a dataclass in the order of their declaration, and checks the types of the values that it
-reads. Reading is strict. An unknown kind or field comes from a newer version of rw_sql, and this version would remove
-the field at its next write.
+reads. Reading is strict: an unknown kind or field comes from a newer version of rw_sql, and a version that ignored the
+field would remove it at its next write.
 """
 
 from __future__ import annotations

@@ -110,8 +110,7 @@ def fold_rows(projection: Projection, table: pa.Table) -> pa.Table | None:
     needs most of its rows.
 
     The row of a dropped object is kept, because ids are never reused. The row of an unassigned split or of a forgotten
-    state is kept as long as this row is the last change to its fragment, because the row determines the fragment's
-    epoch.
+    state is kept while it is the last change to its fragment, because the last change determines the fragment's epoch.
     """
     kept = newest_rows(table, KEYS[projection], "epoch")
     if projection != "objects":

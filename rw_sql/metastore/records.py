@@ -29,8 +29,8 @@ class SourceRecord:
     (name, id). Objects with a lower id were created before the column and do not see it. ``resource_group`` is the
     group whose owner runs the source's job. ``group_since`` is the epoch of the statement that moved the source to this
     group; 0 if the source was created in this group. If ``keeps_reader`` is true, the shared reader of a change data
-    capture source runs even if nothing reads the source, because the upstream keeps its log until the reader
-    acknowledges it. The operation after which no object reads the source sets this field, if the upstream has a slot.
+    capture source runs even if nothing reads the source. Without a reader, the upstream would keep its log without a
+    limit. The operation after which no object reads the source sets this field, if the upstream has a slot.
     """
 
     id: int
@@ -452,8 +452,8 @@ Change = PutObject | DropObject | AssignSplits | UnassignSplits | PutSplitStates
 
 DISCOVERY, REWIND, INJECT_CHECKPOINT = "DISCOVER SPLITS", "REWIND SOURCE", "INJECT CHECKPOINT OFFSETS"
 UNDO = "UNDO OPERATION"
-"""The kinds of operations to which the code refers by name. In these operations, the owner has found new splits, a
-source was rewound, a foreign checkpoint was rewritten, or an earlier operation was undone."""
+"""The kinds of operations to which the code refers by name. DISCOVERY: the owner has found new splits. REWIND: a source
+was rewound. INJECT_CHECKPOINT: a foreign checkpoint was rewritten. UNDO: an earlier operation was undone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -215,7 +215,7 @@ class SinkSpec:
 class RefreshSpec:
     """The job of a refreshable table.
 
-    Only this job writes the table's rows. The refresh state in the catalog determines what the job does next.
+    Only this job writes the table's rows. The refresh state in the catalog determines the next step of the job.
 
     ``keys`` are the table's primary key. The table's name and upstream are not part of the spec, so that changing them
     does not restart the job. The job reads the name and the upstream from the catalog when it needs them.

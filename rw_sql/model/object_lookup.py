@@ -216,8 +216,8 @@ def find_operation(records: Iterable[OperationRecord], number: int, span: Span |
 class OtherKindError(SqlError):
     """Raised if a statement names the object ``other`` but accepts only objects of the kind ``wanted``.
 
-    ``is_completed`` is true if the hint suggests the matching statement for the other kind, provided that such a
-    statement exists.
+    ``is_completed`` is true once the hint has been completed: it is then the matching statement for the other kind, if
+    there is a matching statement.
     """
 
     def __init__(self, wanted: str, other: ObjectRecord, *, hint: str, span: Span) -> None:

@@ -6,8 +6,7 @@ Planning has no side effects and does not use Spark.
 reads facts through an ``Inspector`` (``ports``) and returns a plan (``result``), which contains steps, messages, and
 the preview for the operator.
 
-The following list contains packages and modules. Each of them imports only packages that come after it in the list:
-``offline`` and ``deploy``, ``lower``, ``statements``, ``effects`` and ``queries``, ``checks`` and ``result``,
-``ports``. All packages of the list may import ``model``. ``runtime`` imports the packages of the list. Begin with
-``lower`` and ``statements/source/source.py``.
+From top to bottom, the packages and modules are: ``offline`` and ``deploy``, ``lower``, ``statements``, ``effects`` and
+``queries``, ``checks`` and ``result``, ``ports``. Each of them imports only those that come after it in this list, and
+may import ``model``. ``runtime`` imports all of them. Begin with ``lower`` and ``statements/source/source.py``.
 """

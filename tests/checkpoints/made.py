@@ -16,7 +16,8 @@ TABLE_ID = "15d7a7ab-34b6-42cc-944d-184788ce0320"
 
 
 def kafka(**topics: Sequence[int]) -> str:
-    """A Kafka source's offset: a topic's next offsets by partition, in the order that Spark writes them."""
+    """A Kafka source's offset, which maps each topic to the next offsets of its partitions, in the order that Spark
+    uses."""
     return _written(
         {
             topic: {str(number): offsets[number] for number in reversed(range(len(offsets)))}
@@ -51,8 +52,8 @@ def make_checkpoint(
     operators: Sequence[str] = (),
     uncommitted: int = 0,
 ) -> Path:
-    """A checkpoint with one entry per batch, each with one line per source; ``names`` selects version 2 of the offset
-    log.
+    """A checkpoint with one entry per batch. Each entry has one line per source. If ``names`` are given, the offset log
+    has version 2.
 
     The last ``uncommitted`` batches are only planned.
     """
@@ -80,13 +81,14 @@ def commit_batch(path: Path, number: int, watermark_ms: int = 0) -> None:
 
 
 def list_files(path: Path, number: int, *listed: Path, source: str = "0") -> None:
-    """A list of files that the file source read in one batch."""
+    """Writes the list of files that the file source read in one batch."""
     entries = [_written({"path": f"file://{file}", "timestamp": 1, "batchId": number}) for file in listed]
     put(path, f"sources/{source}/{number}", "\n".join(["v1", *entries]))
 
 
 def make_table(path: Path, *rows: int, table_id: str = TABLE_ID) -> Path:
-    """A Delta table's log: one version per number of added rows; a negative number replaced rows."""
+    """A Delta table's log. Each number in ``rows`` becomes a version that adds this number of rows or, if the number is
+    negative, replaces rows."""
     for version, count in enumerate(rows):
         actions: list[Mapping[str, object]] = [{"commitInfo": {"timestamp": 1_000_000 * version}}]
         if version == 0:
@@ -101,7 +103,7 @@ def make_table(path: Path, *rows: int, table_id: str = TABLE_ID) -> Path:
 
 
 def put(path: Path, name: str, text: str) -> None:
-    """A file with the checksum that Hadoop keeps beside it."""
+    """Writes a file, and the checksum file that Hadoop keeps beside it."""
     file = path / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")

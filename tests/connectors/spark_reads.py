@@ -1,9 +1,10 @@
 """A process with a Spark session that reads through connectors. A separate session leaves the sessions of other tests
 unchanged.
 
-One JSON line in: ``{connector, options, positions, …}``. One out: ``{batches, end, types, beginning}`` or ``{error}``.
-Each request is read until no record is left. ``beginning`` is the start of the source according to the checkpoint; if a
-request contains it, it is stored beforehand.
+Each input line is a request as JSON: ``{connector, options, positions, …}``. Each output line is the answer:
+``{batches, end, types, beginning}`` or ``{error}``. The process reads until no record is left. ``beginning`` is the
+start of the source according to the checkpoint. If a request contains ``beginning``, this value is stored in the
+checkpoint before the read.
 """
 
 from __future__ import annotations

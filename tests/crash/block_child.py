@@ -1,7 +1,7 @@
-"""A session without jobs that runs one block and is killed in it.
+"""A session without jobs that runs one block, and is killed inside the block.
 
-Run as ``python -m tests.crash.block_child <warehouse>`` with the fault point in the environment. It needs no Spark: the
-readers run in the owner's process, and no result is shown.
+Run as ``python -m tests.crash.block_child <warehouse>`` with the fault point in the environment. The process needs no
+Spark, because the readers run in the owner's process, and no result is shown.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class NoSpark:
 
 
 def main() -> None:
-    """The block; killed on the way if a fault point is armed."""
+    """Runs the block. If a fault point is armed, the process is killed at this point."""
     warehouse = Warehouse.at(sys.argv[1])
     metastore = Metastore.open(warehouse.uri)
     metastore.faults = fault

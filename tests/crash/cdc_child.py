@@ -1,6 +1,7 @@
-"""A process that follows two tables of a database until they equal what they should, or until it is killed.
+"""A process that captures two tables of a database until its copies have the expected rows, or until the process is
+killed.
 
-Run as ``python -m tests.crash.cdc_child`` it takes its task as JSON on the standard input.
+Run as ``python -m tests.crash.cdc_child``, the process reads its task as JSON from standard input.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ TABLES = ("a", "b")
 
 
 def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
-    """The source and its tables, made where they are missing, and their rows once they are those of the database."""
+    """Creates the source and its tables if they are missing. Waits until the rows of the tables equal the rows of the
+    database, and writes the rows of the source down."""
     listed = ", ".join(f"{key} = '{value}'" for key, value in task["options"].items())
     spark.sql(f"CREATE SECRET IF NOT EXISTS pw WITH (backend = 'file', path = '{task['password']}')")
     connector = task.get("connector", "postgres-cdc")

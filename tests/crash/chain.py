@@ -1,5 +1,5 @@
-"""One warehouse that survives a chain of kills: each process is killed at its own point, and the next one continues. It
-starts at once, or by random choice an hour or a week later.
+"""One warehouse that survives a chain of kills. Each process is killed at a point of its own, and the next process
+continues. The next process starts at once, an hour later or a week later, by random choice.
 
 After the last process, the contents of the log and the views are compared with the contents computed from the steps
 alone.
@@ -38,9 +38,9 @@ from tests.support.waits import LIFE_SECONDS as _LIFE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 START = "start"
-"""A kill on the way from a process's start to its running jobs."""
+"""The place of a kill between the start of a process and the start of its jobs."""
 END = "end"
-"""A kill while a process that has done everything stops its jobs."""
+"""The place of a kill while a process that has completed the workflow stops its jobs."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -49,9 +49,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 class Kill:
     """The place of a kill and its target: ``python``, its ``jvm``, or ``both``.
 
-    ``point`` is a fault point (``name@n``: at its n-th passing). It is armed when the process reaches ``at``: the label
-    of a statement, ``after <label>`` for the time after it, START or END. With ``reconnects``, a process whose JVM was
-    killed connects again by itself.
+    ``point`` is a fault point (``name@n``: at its n-th passing). The fault point is armed when the process reaches
+    ``at``: the label of a statement, ``after <label>`` for the time after this statement, START or END. With
+    ``reconnects``, a process whose JVM was killed connects again by itself.
     """
 
     point: str
@@ -61,7 +61,7 @@ class Kill:
 
     @property
     def step(self) -> int:
-        """The index of the step at which it is armed, -1 for the start."""
+        """The index of the step at which the fault point is armed; -1 for the start."""
         if self.at in (START, END):
             return -1 if self.at == START else len(STEPS)
         label = self.at.removeprefix("after ")
@@ -74,7 +74,7 @@ class Kill:
 
 @dataclass(slots=True)
 class SplitIdentity:
-    """The observations of one process."""
+    """The observations about one process: its exit status, the point at which it was killed, and its reports."""
 
     status: int
     died_at: str | None = None
@@ -83,7 +83,7 @@ class SplitIdentity:
 
 
 class Chain:
-    """A warehouse, its topics, and the processes that take the workflow over from each other."""
+    """A warehouse, its topics, and the processes that run the workflow one after the other."""
 
     def __init__(self, folder: Path, bootstrap: str, *, seed: int = 0) -> None:
         self.folder = folder
@@ -118,7 +118,8 @@ class Chain:
         }
 
     def suffer(self, kill: Kill) -> None:
-        """Runs one process up to its kill; asserts that SIGKILL came at that point and hit the intended target."""
+        """Runs one process up to its kill. Asserts that SIGKILL came at the kill's point, and hit the intended
+        target."""
         life = self.live(kill)
         assert life.died_at == kill.point.partition("@")[0], self.story(f"{kill}: not reached, status {life.status}")
         lease = Metastore.open(str(self.warehouse)).jobs.lease()
@@ -179,7 +180,8 @@ class Chain:
         return life
 
     def serve(self, ours: socket.socket, life: SplitIdentity) -> None:
-        """Answers a process until its end of the channel is closed, which its JVM does not hold."""
+        """Answers a process until the process closes its end of the channel. The JVM of the process does not inherit
+        the channel."""
         with ours.makefile("rw", encoding="utf-8") as channel:
             for line in channel:
                 message = json.loads(line)
@@ -199,7 +201,7 @@ class Chain:
                     life.said.append(message["says"])
 
     def fill(self, topic: str, ends: Sequence[int]) -> None:
-        """Produces the missing records up to the ends."""
+        """Produces the records that are missing up to ``ends``, the ends of the topic's partitions."""
         filled = self.filled[topic]
         missing = [
             Record(value=value(topic, partition, offset), partition=partition)
@@ -211,7 +213,7 @@ class Chain:
             self.filled[topic] = [max(pair) for pair in zip_longest(filled, ends, fillvalue=0)]
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Adds partitions to a topic, if they are not there."""
+        """Adds partitions to a topic, unless the topic has this number of partitions already."""
         filled = self.filled[topic]
         if len(filled) < partitions:
             add_partitions(self.bootstrap, self.topics[topic], partitions)
@@ -241,7 +243,7 @@ class Chain:
         assert found == per_key, self.story(f"view per_key: {found}, not {per_key}")
 
     def log_rows(self) -> Counter[tuple[str, int, int]]:
-        """How often each record is in the source's log."""
+        """The number of times that each record is in the source's log."""
         table = DeltaTable(str(self.warehouse / "data" / str(SOURCE_ID) / "1")).to_pyarrow_table(
             columns=["_rw_split", "_rw_offset", "v", "topic", "k"]
         )
@@ -255,7 +257,7 @@ class Chain:
         return found
 
     def log(self, life: int) -> Path:
-        """Where a process's own output goes."""
+        """The file with the output of a process."""
         return self.folder / f"life-{life}.log"
 
     def story(self, what: str) -> str:
@@ -266,21 +268,21 @@ class Chain:
 
 
 def record_k(topic: str, partition: int, offset: int) -> int:
-    """The key that the views group by."""
+    """The value of column ``k`` of a record, by which the view ``per_key`` groups."""
     k = record(topic, partition, offset)["k"]
     assert isinstance(k, int)
     return k
 
 
 def record_v(topic: str, partition: int, offset: int) -> int:
-    """The value that the views look at."""
+    """The value of column ``v`` of a record, which the views filter and sum."""
     v = record(topic, partition, offset)["v"]
     assert isinstance(v, int)
     return v
 
 
 def assert_same(found: Counter[tuple[str, int, int]], wanted: Counter[tuple[str, int, int]], what: str) -> None:
-    """Raises AssertionError naming records that come too often or not often enough."""
+    """Raises AssertionError if a record occurs too often or not often enough. The error names such records."""
     lost = wanted - found
     repeated = found - wanted
     assert not lost, f"lost {lost.total()}, as {sorted(lost.items())[:5]} … {sorted(lost.items())[-5:]} in {what}"
@@ -291,7 +293,8 @@ def assert_same(found: Counter[tuple[str, int, int]], wanted: Counter[tuple[str,
 
 @contextmanager
 def reaping_orphans() -> Iterator[None]:
-    """A killed process's JVM becomes a child of this process (Linux), so that this process gets its exit status."""
+    """A context manager. On Linux, the JVM of a process that was killed becomes a child of this process, so that this
+    process gets the JVM's exit status."""
     is_linux = sys.platform == "linux"
     if is_linux:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -1,8 +1,9 @@
-"""A process of the workflow: it continues from the state in the catalog, and is killed on the way if the task requires
-it.
+"""A process of the workflow. The process continues from the state in the catalog, and is killed at a fault point if its
+task names one.
 
-Run as ``python -m tests.crash.child <json>``. It speaks JSON lines over the inherited socket ``channel``. Only the
-parent produces records, so that the upstream's content does not depend on when this process dies.
+Run as ``python -m tests.crash.child <json>``. The process exchanges JSON lines with its parent over the inherited
+socket ``channel``. Only the parent produces records, so that the content of the upstream does not depend on the time of
+the kill.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Child:
         self.channel.readline()
 
     def run(self) -> None:
-        """The workflow to its end; or to the kill."""
+        """Runs the workflow to its end, or up to the kill."""
         if self.kill is not None and self.kill["step"] < 0:
             self.arm()
         spark = self.connect()
@@ -89,7 +90,7 @@ class Child:
         return spark
 
     def go_on(self, spark: SparkSession) -> None:
-        """The steps that are not done yet."""
+        """Runs the steps that no process has completed yet."""
         if self.is_armed:
             self.wait_for_death(spark)
         operations = Metastore.open(self.warehouse).operations()
@@ -109,7 +110,7 @@ class Child:
             self.wait_for_death(spark)
 
     def do(self, spark: SparkSession, step: Step) -> None:
-        """One step."""
+        """Runs one step."""
         print(f"{time.monotonic() - self.born:6.1f} s  {step}", flush=True)
         match step:
             case Produce():
@@ -127,7 +128,7 @@ class Child:
                 spark.sql(step.text.format(bootstrap=self.task["bootstrap"], **self.task["topics"]))
 
     def arm(self) -> None:
-        """From now on the fault point kills."""
+        """Arms the fault point: from now on, the process is killed when it passes this point."""
         assert self.kill is not None
         self.is_armed = True
         if self.kill["point"] == SPARK_APPEND:
@@ -137,7 +138,7 @@ class Child:
             faults.arm(self.kill["point"], self.kill["kills"], lambda name: self.tell(died_at=name))
 
     def kill_at_spark_append(self) -> None:
-        """Kills as soon as Spark has begun to write a data file for the log, before its commit."""
+        """Kills as soon as Spark has begun to write a data file for the log, before the commit of this file."""
         folder = Path(self.warehouse) / "data" / str(SOURCE_ID)
         before = set(folder.glob("*/_rw_writing/**/*.parquet"))
         look(lambda: bool(set(folder.glob("*/_rw_writing/**/*.parquet")) - before))
@@ -154,7 +155,8 @@ class Child:
         spark.sql("SHOW JOBS")
 
     def notice(self, spark: SparkSession, error: Exception) -> None:
-        """The behaviour of a process whose JVM was killed: statements fail at once, and the lease is released."""
+        """Records the behaviour of a process whose JVM was killed. Statements must fail at once, and the lease must be
+        released."""
         try:
             status = gateway_process().wait(5)
         except TimeoutExpired:
@@ -182,7 +184,7 @@ class Child:
         )
 
     def dump(self, spark: SparkSession) -> None:
-        """The views' rows as a user reads them."""
+        """Writes the rows of the views down, as a query returns them."""
         keyed = spark.sql("SELECT k, n, total FROM per_key").collect()
         thirds = spark.sql("SELECT topic, part, off, count(*) FROM thirds GROUP BY topic, part, off").collect()
         rows = {"per_key": [list(row) for row in keyed], "thirds": [list(row) for row in thirds]}

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def connected(warehouse: str, config: Mapping[str, str], *, point: str | None = None) -> Iterator[SparkSession]:
-    """A session whose process runs the jobs of a warehouse; without an error, it ends as a user's would.
+    """A context manager with a session whose process runs the jobs of a warehouse. Unless an error occurs, the session
+    is detached and stopped at the end, as by a user.
 
-    The fault at ``point`` is armed before the jobs continue, because they may reach it before the first statement runs.
+    The fault at ``point`` is armed before the jobs continue, because the jobs may reach the point before the first
+    statement runs.
     """
     import rw_sql
     from rw_sql.runtime.support import faults

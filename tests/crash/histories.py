@@ -1,7 +1,8 @@
 """A view during its backfill, in processes that are killed one after the other.
 
-``python -m tests.crash.histories`` is one such process, with its task as JSON on standard input. It continues the view
-from the state in the catalog, is killed at a fault point or reaches the end, and records the ranges that it read.
+``python -m tests.crash.histories`` is one such process, with its task as JSON on standard input. The process continues
+the view from the state in the catalog, and records the ranges that it reads. It is killed at a fault point, or reaches
+the end.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ GROUPS = 7
 
 
 class KilledHistory:
-    """A topic of records, a source that began at its end, and two views of all records: one appends, one counts."""
+    """A topic of records, a source that began at the end of the topic, and two views of all records. One view appends
+    rows, and the other view counts rows."""
 
     def __init__(
         self,
@@ -73,7 +75,8 @@ class KilledHistory:
         self.orphans: list[int] = []
 
     def run(self, points: Sequence[str]) -> Mapping[str, int]:
-        """Kills one process at each of the points, lets the next one finish, and compares. Raises AssertionError."""
+        """Kills one process at each of the points, lets the last process finish, and compares the views with the
+        records. Raises AssertionError."""
         for number, point in enumerate(points):
             status = self._live(point)
             assert status == -signal.SIGKILL, f"{point} (kill {number}): status {status}\n{self.lives.said()}"
@@ -87,7 +90,7 @@ class KilledHistory:
         counted = Counter(number % GROUPS for number in range(self.records + 10))
         assert {int(group): n for group, n in found["counted"].items()} == counted
         read = sum(json.loads(line) for line in (self.folder / "read.jsonl").read_text().splitlines())
-        # Both views read the topic once; a kill makes each of them read at most one chunk again.
+        # Each of the two views reads the topic once. After a kill, each view reads at most one chunk again.
         again = read - 2 * self.records
         assert 0 <= again <= 2 * self.chunk * len(points), f"{again} records were read again by {len(points)} kills"
         return {"processes killed": len(points), "records read again": again, "records compared": 2 * self.records}
@@ -114,7 +117,8 @@ def _differences(found: Counter[str], expected: Counter[str]) -> str:
 
 
 def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
-    """Creates the source and the views if they are missing, and returns their rows once all records are read."""
+    """Creates the source and the views if they are missing, and writes the views' rows down once all records are
+    read."""
     if not spark.sql("SHOW SOURCES").collect():
         spark.sql(
             f"CREATE SOURCE s (id BIGINT) WITH (connector = 'kafka', topic = '{task['topic']}', "
@@ -142,7 +146,8 @@ def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
 
 
 def around(task: Mapping[str, Any]) -> ExitStack:
-    """Makes chunks as small as the task requires, and records every chunk that is read upstream, committed or not."""
+    """Makes chunks as small as the task requires, and records every chunk that is read upstream, whether or not it is
+    committed."""
     from rw_sql.runtime.backfill import job as backfill
 
     read = backfill.BackfillReader._from_upstream

@@ -1,7 +1,8 @@
-"""A table that follows updates and deletes of its keys, in processes that are killed one after the other.
+"""A table that applies updates and deletes by key, in processes that are killed one after the other.
 
-``python -m tests.crash.keyed_tables`` is one such process, with its task as JSON on standard input. It continues the
-table and its views, is killed at a fault point or reaches the end, and records the ranges that it read.
+``python -m tests.crash.keyed_tables`` is one such process, with its task as JSON on standard input. The process
+continues the table and its views, and records the ranges that it reads. It is killed at a fault point, or reaches the
+end.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ _DELETED = 0.2
 
 @dataclass(slots=True)
 class KilledTable:
-    """A topic of updates and deletes, the rows that a dictionary makes from them, and the processes that maintain the
-    table."""
+    """A topic of updates and deletes, the expected rows, which a dictionary computes from these records, and the
+    processes that maintain the table."""
 
     folder: Path
     bootstrap: str
@@ -78,7 +79,8 @@ class KilledTable:
         create_topic(self.bootstrap, self.topic, PARTITIONS)
 
     def run(self, points: Sequence[str]) -> Mapping[str, int]:
-        """Kills one process at each of the points, lets the next one finish, and compares. Raises AssertionError."""
+        """Kills one process at each of the points, lets the last process finish, and compares the table with the
+        dictionary. Raises AssertionError."""
         share = self.updates // (len(points) + 1)
         for number, point in enumerate(points):
             self._produce(share)
@@ -101,7 +103,8 @@ class KilledTable:
         values = [(id_, value) for id_, value in self.rows.items() if value is not None]
         odd = {id_: value for id_, value in values if value % 2}
         assert dict(found["odd"]) == odd, _differences(dict(found["odd"]), odd)
-        # Recomputed views: of the groups that a change affects, and as a whole.
+        # Two views that are recomputed: one view recomputes only the groups that a change affects, and the other view
+        # recomputes all rows.
         greatest = {
             number: max((v for id_, v in values if id_ % CLASSES == number), default=None) for number in counted
         }
@@ -126,7 +129,8 @@ class KilledTable:
         produce(self.bootstrap, self.topic, records)
 
     def _expire(self) -> None:
-        """The broker keeps no record for a week: records that the table's log contains are removed from the topic."""
+        """Removes the records that the table's log contains from the topic, as a broker does whose records expire
+        within a week."""
         source = Metastore.open(str(self.folder / "warehouse")).snapshot().find("source", "t")
         log = self.folder / "warehouse" / "data" / str(source.id if source is not None else 0) / "1"
         if not log.is_dir():
@@ -156,7 +160,7 @@ def _differences(found: Mapping[int, int | None], expected: Mapping[int, int | N
 
 
 def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
-    """Creates the table and the views if they are missing, and returns their rows once all records are read."""
+    """Creates the table and the views if they are missing, and writes their rows down once all records are read."""
     spark.sql("SET statement_timeout = '600s'")
     made = {row[2] for row in spark.sql("SHOW JOBS").collect()}
     for name, statement in (
@@ -203,7 +207,8 @@ def _main(task: dict[str, Any]) -> None:
     import rw_sql
     from rw_sql.runtime.support import faults
 
-    # Armed before the jobs continue, because they may have read all records before the first statement runs.
+    # The fault point is armed before the jobs continue, because the jobs may have read all records before the first
+    # statement runs.
     faults.arm(task["point"], "both")
     spark = rw_sql.connect(task["warehouse"], config=settings_for(task["updates"]))
     go_on(spark, task)

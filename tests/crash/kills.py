@@ -49,7 +49,7 @@ POINTS: Mapping[str, tuple[str, ...]] = {
     "ingest.before_claim": _STARTS,
     "ingest.after_claim": _STARTS,
     "ingest.after_first_note": _STARTS,
-    # A run that follows a run of the same process needs no fence.
+    # A run needs no fence if the run before it belonged to the same process.
     "fence.before": (START,),
     "fence.after": (START,),
     "ingest.after_position": _STARTS,
@@ -74,7 +74,7 @@ POINTS: Mapping[str, tuple[str, ...]] = {
     "view.before_stop": (END,),
     "view.after_stop": (END,),
 }
-"""Every fault point there is, and where in the workflow it is passed for sure."""
+"""Maps every fault point to the places in the workflow at which a process certainly passes the point."""
 
 UPKEEP_POINTS = (
     "upkeep.noted",
@@ -87,7 +87,8 @@ UPKEEP_POINTS = (
     "upkeep.removing",
     "upkeep.done",
 )
-"""The steps of a turn of upkeep; ``tests/runtime/upkeep/test_table_upkeep.py`` ends a turn at each."""
+"""The fault points of a run of upkeep. ``tests/runtime/upkeep/test_table_upkeep.py`` ends a run of upkeep at each of
+these points."""
 
 SINK_POINTS = (
     "sink.before_claim",
@@ -139,17 +140,18 @@ KINDS: Mapping[str, tuple[Kill, ...]] = {
 """Kills in the middle of small and large batches and between the steps of UNSAFE SET, RESET and INJECT, by kind.
 
 If a process dies before the commit of a statement, the next process issues the statement again. If only the JVM dies
-before the commit, the statement is refused; after the append it is committed, and the next process finishes it. The
-last process whose JVM is killed connects again by itself. The proof ``kill-chains`` uses every point with every target.
+before the commit, the statement is refused. If only the JVM dies after the append, the statement is committed, and the
+next process completes it. The last process whose JVM is killed connects again by itself. The proof ``kill-chains`` uses
+every point with every target.
 """
 
 DRAWS = math.lcm(*map(len, KINDS.values()))
-"""That many consecutive seeds draw each of these kills."""
+"""The number of consecutive seeds that together draw each of these kills."""
 
 
 def drawn_chain(seed: int) -> tuple[Kill, ...]:
     """One kill of each kind, in the order of the workflow."""
-    # When a newly started process is killed, all but the last statements are done.
+    # A kill at the start of a process comes late in the order, when all statements except the last few have been run.
     late = Kill(point="", at="after resume_again").step - 0.5
 
     def when(kill: Kill) -> float:
@@ -168,11 +170,12 @@ _PAIRS = tuple(
 )
 
 DEALT = -(-len(_PAIRS) // _DEALT_KILLS)
-"""That many consecutive seeds, starting at a multiple of it, use every point with every target once."""
+"""The number of consecutive seeds, beginning at a multiple of this number, that together use every point with every
+target once."""
 
 
 def dealt_chain(seed: int) -> tuple[Kill, ...]:
-    """A chain of kills at random places, no two at the same place unless necessary."""
+    """A chain of kills at random places. Two kills are at the same place only if there are too few places."""
     dice = random.Random(seed // DEALT)
     pairs = dice.sample(_PAIRS, len(_PAIRS))
     dice = random.Random(seed)

@@ -1,4 +1,5 @@
-"""Processes that do parts of one test, one after the other, each from the state that the previous one left."""
+"""Processes that run parts of one test, one after the other. Each process continues from the state that the previous
+process left."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _ROOT = Path(__file__).parents[2]
 
 @contextmanager
 def replaced(module: ModuleType | type, **values: object) -> Iterator[None]:
-    """Replaces some values of a module within the block."""
+    """A context manager that replaces some values of a module."""
     before = {name: getattr(module, name) for name in values}
     for name, value in values.items():
         setattr(module, name, value)
@@ -39,14 +40,16 @@ def replaced(module: ModuleType | type, **values: object) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lives:
-    """Runs a module as a process, its task as JSON on the standard input. All of them write their output to one file.
+    """Runs a module as several processes, one after the other. Each process gets its task as JSON on standard input.
+    All processes write their output to one file.
 
     A process that is not killed runs the module's ``go_on`` and ends. If ``spark`` is given, this process runs
-    ``go_on`` itself, because a new JVM would spend most of its time on loading classes that this one has loaded. The
-    module's ``around``, if it has one, makes the settings that are needed before the warehouse's jobs start.
+    ``go_on`` itself, because a new JVM would spend most of its time on loading classes that the JVM of this process has
+    already loaded. If the module has a context manager ``around``, it makes the settings that are needed before the
+    warehouse's jobs start.
 
-    Their warehouse is in ``folder``. ``pauses`` draws the time between two processes. After a week, ``expire`` removes
-    the records that an upstream would not keep for so long.
+    The processes' warehouse is in ``folder``. ``pauses`` draws the time between two processes. After a week, ``expire``
+    removes the records that an upstream would not keep for a week.
     """
 
     module: str
@@ -57,7 +60,7 @@ class Lives:
     spark: SparkSession | None = None
 
     def live(self, task: Mapping[str, object], *, is_killed: bool) -> int:
-        """Runs one process and returns its exit status. Raises TimeoutExpired if it runs too long."""
+        """Runs one process and returns its exit status. Raises TimeoutExpired if the process runs too long."""
         pause = self.pauses.pass_over(self.folder / "warehouse")
         if PAUSES[pause] >= WEEK and self.expire is not None:
             self.expire()
@@ -88,10 +91,11 @@ class Lives:
                 module.go_on(spark, task)
             finally:
                 rw_sql.detach(spark)
-                # Delta's cached state of the warehouse's tables is older than the next process and the next pause.
+                # Delta has cached the state of the warehouse's tables. The next process changes the tables, and the
+                # next pause changes their times.
                 jvm: Any = spark._jvm
                 jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
     def said(self) -> str:
-        """The end of their output."""
+        """The end of the processes' output."""
         return (self.folder / "said.txt").read_text(errors="replace")[-3000:]

@@ -1,7 +1,7 @@
 """A refreshable table and views on it, in processes that are killed one after the other.
 
-``python -m tests.crash.refreshes`` is one such process, with its task as JSON on standard input. It continues from the
-state in the catalog, is killed at a fault point or reaches the end, and records the rows.
+``python -m tests.crash.refreshes`` is one such process, with its task as JSON on standard input. The process continues
+from the state in the catalog, and records the rows. It is killed at a fault point, or reaches the end.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ RECOVERY_POINTS = (
     "refresh.before_recovery",
     "refresh.after_recovery",
 )
-"""The points of a start, which every process passes."""
+"""The fault points that every process passes when it starts."""
 
 KINDS = 5
 Rows = dict[int, str]
 
 
 def changed(rows: Rows, draw: random.Random) -> Rows:
-    """The same rows with 1 % of them changed, 0.5 % gone and 0.5 % new."""
+    """Returns the rows after changes: 1 % of the rows are changed, 0.5 % are removed, and 0.5 % are new."""
     keys = sorted(rows)
     some = draw.sample(keys, len(keys) // 100 + len(keys) // 200)
     gone, other = set(some[: len(keys) // 200]), some[len(keys) // 200 :]
@@ -69,7 +69,8 @@ def changed(rows: Rows, draw: random.Random) -> Rows:
 
 
 class KilledRefresh:
-    """A table that is read as a whole, and two views on it: one copies its rows, one counts them by a group."""
+    """A table that is read as a whole, and two views on this table. One view copies the table's rows, and the other
+    view counts the rows of each group."""
 
     def __init__(self, folder: Path, *, rows: int, chunk: int, seed: int, spark: SparkSession | None = None) -> None:
         self.folder = folder
@@ -127,7 +128,7 @@ class KilledRefresh:
         self.found = found
 
     def _require_only_changes(self, before: Rows) -> None:
-        """The table's change feed since its first load contains each differing row exactly once."""
+        """Checks that the table's change feed since the first load contains each differing row exactly once."""
         expected = Counter(
             {
                 "delete": len(before.keys() - self.rows.keys()),
@@ -149,8 +150,8 @@ def _differences(found: Rows, expected: Rows) -> str:
 
 
 def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
-    """Creates a table and views if they are missing, and runs a refresh if this upstream was not loaded; returns the
-    rows."""
+    """Creates the table and the views if they are missing. Runs a refresh if the present content of the upstream was
+    not loaded yet. Writes the rows down."""
     folder = Path(task["folder"])
     spark.sql("SET statement_timeout = '600s'")
     first = folder / "first.json"
@@ -172,7 +173,7 @@ def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
 
     begun = folder / "begun.txt"
     spark.sql("WAIT")
-    # The version shows whether this upstream was already loaded; a failed refresh is repeated.
+    # The version shows whether the present content of the upstream was already loaded. A failed refresh is repeated.
     version = DeltaTable(str(folder / "upstream")).version()
     while not begun.exists() or begun.read_text() != str(version):
         spark.sql("REFRESH TABLE t")

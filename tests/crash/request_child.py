@@ -1,7 +1,8 @@
-"""An owner without Spark that answers the statements of other sessions, or a process that ends a stuck owner.
+"""An owner without Spark that answers the statements of other sessions, or a process that takes over from an owner that
+hangs.
 
 ``python -m tests.crash.request_child WAREHOUSE serve|take-over`` prints a line when it is ready. ``RW_SQL_FAULT`` names
-the fault point at which it is killed.
+the fault point at which the process is killed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def context_of(uri: str, owner: str) -> Context:
 
 
 def serving(written: WrittenWarehouse) -> RequestServer:
-    """The requests' server of this process, which becomes the owner."""
+    """Makes this process the owner, and returns the server that answers requests in this process."""
     context = context_of(written.uri, written.lease(applied=10**6).owner)
     context.owning.set()
     return RequestServer(context, Executor(context, None).run)

@@ -1,6 +1,7 @@
-"""A process whose source and view come to rest, and that is killed at a fault point on the way there or back.
+"""A process whose source and view come to rest. The process is killed at a fault point while its jobs come to rest, or
+while they wake.
 
-Run as ``python -m tests.crash.rest_child`` it takes its task as JSON on the standard input.
+Run as ``python -m tests.crash.rest_child``, the process reads its task as JSON from standard input.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def _is_idle(spark: SparkSession) -> bool:
 
 
 def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
-    """The source and the view, made where they are missing, and the view's rows once all records are read."""
+    """Creates the source and the view if they are missing, and writes the view's rows down once all records are
+    read."""
     point: str = task["point"]
     if point in GOING:
         faults.arm(point, "both")

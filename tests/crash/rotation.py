@@ -1,10 +1,11 @@
-"""Credentials change under running sources and a sink, and the process that changes them is killed on the way.
+"""Credentials of running sources and of a running sink change, and the process that changes the credentials is killed.
 
-The parent finds out whether a kill came before or after the commit, and lets the broker accept only the credentials
-that are valid from then on. So the next process reads and writes everything only if every dependent uses the valid
-credentials.
+The parent determines whether a kill came before or after the commit. The parent then makes the broker accept only the
+credentials that are valid according to the catalog. The next process can therefore read and write all records only if
+every dependent uses the valid credentials.
 
-Run as ``python -m tests.crash.rotation`` this is one such process, its task as JSON on the standard input.
+Run as ``python -m tests.crash.rotation``, the module is one of these processes, which reads its task as JSON from
+standard input.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 CONNECTION, SECRET = "ALTER CONNECTION", "ALTER SECRET"
 SOURCES = ("a", "b")
 BEFORE = ("statement.planned", "statement.before_commit", "metastore.before_append")
-"""The points where a killed process has changed nothing."""
+"""The fault points at which a killed process has changed nothing."""
 
 AFTER = (
     "metastore.after_append",
@@ -72,7 +73,7 @@ AFTER = (
     "statement.applied",
     "statement.told",
 )
-"""The points where a killed process has committed; the state of its jobs differs from point to point."""
+"""The fault points at which a killed process has committed. The state of its jobs differs from point to point."""
 
 EXIT_NOT_REACHED = 3
 _ROWS = 5
@@ -82,7 +83,8 @@ _ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationKill:
-    """The altered object, and the place and target of the kill: Python alone, or its JVM too."""
+    """The altered object, and the point and the target of the kill. The target is Python alone, or Python and its
+    JVM."""
 
     alters: str
     point: str
@@ -99,7 +101,8 @@ class Login:
 
 
 class Rotation:
-    """A warehouse with two sources and a sink on one connection, and the processes that take over from each other."""
+    """A warehouse with two sources and a sink on one connection, and the processes that run its jobs one after the
+    other."""
 
     def __init__(self, folder: Path, secured: Secured, *, seed: int = 6, spark: SparkSession | None = None) -> None:
         self.folder = folder
@@ -122,14 +125,15 @@ class Rotation:
         return Login(user=f"user.{fresh}", secret=f"s_{fresh}", password=f"password of {fresh}")
 
     def run(self, kills: Sequence[RotationKill]) -> Mapping[str, int]:
-        """Runs every kill, and checks after each that all dependents continue. Raises AssertionError."""
+        """Runs every kill, and checks after each kill that all dependents continue. Raises AssertionError."""
         for kill in kills:
             self.suffer(kill)
         self.live(None, {})
         return {"processes killed": len(kills), "rows compared": self.produced * (len(SOURCES) + 1)}
 
     def suffer(self, kill: RotationKill) -> None:
-        """One process up to its kill; then the broker accepts one of the two credentials only."""
+        """Runs one process up to its kill. Afterwards, makes the broker accept only the valid one of the two
+        credentials."""
         new = self.made_login()
         changes: dict[str, Any] = {"point": kill.point, "kills": kill.kills, "user": new.user, "password": new.password}
         if kill.alters == CONNECTION:
@@ -145,7 +149,7 @@ class Rotation:
         status = self.live(kill, changes)
         assert status == -signal.SIGKILL, self.story(f"{kill}: status {status}")
         is_committed = self.committed(kill.alters) > done
-        # The owner's points come at any time, also for the previous statement.
+        # A point of the owner may be reached at any time, for example after the previous statement.
         if not kill.point.startswith("owner."):
             assert is_committed is (kill.point in AFTER), self.story(f"{kill}: committed: {is_committed}")
         kept, gone = (new, self.login) if is_committed else (self.login, new)
@@ -161,7 +165,7 @@ class Rotation:
         return sum(each.kind == kind for each in Metastore.open(str(self.folder / "warehouse")).operations())
 
     def live(self, kill: RotationKill | None, changes: Mapping[str, Any]) -> int:
-        """Runs one process: it reads new records, reports its rows, and then makes the given changes."""
+        """Runs one process, which reads new records, reports its rows, and then makes the given changes."""
         self.pauses.pass_over(self.folder / "warehouse")
         self.lives += 1
         ids = range(self.produced, self.produced + _ROWS)
@@ -205,7 +209,7 @@ class Rotation:
         return done.returncode
 
     def go_on_here(self, spark: SparkSession, task: Mapping[str, Any]) -> int:
-        """Runs the task of a process that is not killed in this process, whose Spark is already loaded."""
+        """Runs a task without a kill in this process, whose Spark is already loaded."""
         self.log().write_text("the process of the test itself\n", encoding="utf-8")
         with replaced_key(self.key):
             rw_sql.attach(spark, task["warehouse"]).ask = None
@@ -226,7 +230,7 @@ class Rotation:
 
 
 def create(spark: Any, task: Mapping[str, Any]) -> None:
-    """The connection, the sources, the views and the sink."""
+    """Creates the connection, the sources, the views and the sink."""
     user, secret, password = task["login"]
     topics = task["topics"]
     statements = [
@@ -252,7 +256,7 @@ def create(spark: Any, task: Mapping[str, Any]) -> None:
 
 @contextmanager
 def replaced_key(key: str) -> Iterator[None]:
-    """Replaces the key of the secrets in this process for the block."""
+    """A context manager that replaces this process's key of the secrets."""
     before = os.environ.get(KEY_VARIABLE)
     os.environ[KEY_VARIABLE] = key
     try:
@@ -264,8 +268,8 @@ def replaced_key(key: str) -> Iterator[None]:
 
 
 def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
-    """The first process creates all objects; returns the rows of the views and of the sink's topic once all records are
-    read."""
+    """Creates all objects if this is the first process. Writes the rows of the views and of the sink's topic down once
+    all records are read."""
     from tests.integration.test_live_sinks import consumed
 
     if task["login"] is not None:
@@ -278,7 +282,7 @@ def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Runs one process, up to its kill if it has one."""
+    """Runs one process, up to its kill if the task contains a kill."""
     from rw_sql.runtime.support import faults
     from tests.support.spark_settings import FEW_ROWS
 
@@ -295,7 +299,7 @@ def main() -> None:
     faults.arm(task["point"], task["kills"])
     spark.sql(task["alter"])
     if task["point"].startswith("owner."):
-        # The statement returns once its jobs use the change; the owner may record that later.
+        # The statement returns once its jobs use the change. The owner may record this later.
         time.sleep(_OWNER_SECONDS)
     print(f"{task['point']} was not passed", flush=True)
     os._exit(EXIT_NOT_REACHED)

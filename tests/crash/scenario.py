@@ -1,8 +1,8 @@
 """A workflow as a list of steps, and its expected result, computed from the steps without any code of the product.
 
-A source is created and read in small and large batches. It is paused in the middle, moved between topics while running
-and while paused, reset and injected. Every statement commits exactly one operation, so that a process that takes over
-the workflow can tell from their number where to continue.
+A source is created and read in small and large batches. The source is paused in the middle, moved between topics while
+it is running and while it is paused, reset and injected. Every statement commits exactly one operation. Therefore, the
+number of operations shows a process that takes over the workflow where to continue.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 SOURCE_ID = 1
-"""The first object of a warehouse."""
+"""The id of the source, which is the first object of the warehouse."""
 
 KEYS = 13
 
@@ -28,15 +28,15 @@ class Produce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush:
-    """Waits until all that was produced is read."""
+    """Waits until all records that were produced have been read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Say:
-    """A statement. ``{a}``, ``{b}``, ``{c}`` and ``{bootstrap}`` in it are replaced.
+    """A statement, in whose text ``{a}``, ``{b}``, ``{c}`` and ``{bootstrap}`` are replaced.
 
     ``reads`` are the topics that are read after the statement; None if they do not change. ``starts`` are the positions
-    that it sets; a split that is added without one starts at 0.
+    that the statement sets. A split that is added without a position starts at 0.
     """
 
     label: str
@@ -48,7 +48,8 @@ class Say:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grow:
-    """Adds partitions to a topic that is read, and waits until they were found: they are read from their beginning."""
+    """Adds partitions to a topic that the source reads, and waits until the source has discovered them. New partitions
+    are read from their beginning."""
 
     topic: str
     partitions: int
@@ -83,11 +84,11 @@ STEPS: tuple[Step, ...] = (
     Flush(),
     Say(label="pause_before_large", text="PAUSE SOURCE s"),
     Produce(topic="a", ends=(7_000, 7_000, 7_000)),
-    # One batch with more rows than the driver handles: Spark itself appends it, to the log and to the view.
+    # One batch with more rows than the driver handles. Spark itself appends this batch to the log and to the view.
     Say(label="resume_large", text="RESUME SOURCE s"),
     Flush(),
     Produce(topic="a", ends=(7_050, 7_050, 7_050)),
-    # No wait: the pause comes wherever the reader is, and no record may be lost or repeated.
+    # Without a wait, the pause comes at an arbitrary position of the reader. No record may be lost or repeated.
     Say(label="pause_midway", text="PAUSE SOURCE s"),
     Say(label="resume_midway", text="RESUME SOURCE s"),
     Produce(topic="b", ends=(100, 120)),
@@ -128,7 +129,7 @@ STEPS: tuple[Step, ...] = (
         forgets=True,
     ),
     Flush(),
-    # Its splits were discarded, so that everything is read again, in a large batch.
+    # The splits of the topic were discarded, so all of its records are read again, in a large batch.
     Say(label="move_back_running", text="ALTER SOURCE s UNSAFE SET (topic = '{a}')", reads=("a",)),
     Flush(),
     Say(label="move_on_running", text="ALTER SOURCE s UNSAFE SET (topic = '{c}')", reads=("c",)),
@@ -140,8 +141,8 @@ LABELS = tuple(step.label for step in STEPS if isinstance(step, Say))
 
 
 def first_step(statements_done: int) -> int:
-    """The step at which to continue after so many statements. Produce and wait steps after the last statement are
-    repeated."""
+    """The index of the step at which to continue after this number of statements. The steps after the last statement,
+    which produce records and wait, are repeated."""
     said = [at for at, step in enumerate(STEPS) if isinstance(step, Say)]
     return 0 if statements_done == 0 else said[statements_done - 1] + 1
 
@@ -157,7 +158,7 @@ def value(topic: str, partition: int, offset: int) -> bytes:
 
 
 def times_read() -> Counter[tuple[str, int, int]]:
-    """How often each record of the upstream must have been read, by topic, partition and offset."""
+    """The number of times that each record of the upstream must have been read, by topic, partition and offset."""
     times: Counter[tuple[str, int, int]] = Counter()
     ends: dict[str, list[int]] = {topic: [0] * partitions for topic, partitions in PARTITIONS.items()}
     positions: dict[tuple[str, int], int] = {}

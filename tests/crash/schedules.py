@@ -1,12 +1,13 @@
-"""Random schedules: records are produced, views created and dropped, positions moved, partitions added, processes
-killed.
+"""Random schedules. A schedule produces records, creates and drops views, moves positions, adds partitions and kills
+processes.
 
-The expected rows of a view come from its record in the catalog and from the log, not from the code that read them: each
-offset of its history once, and every row of the log after the version at which the history was planned. The expected
-rows of the log come from the topic: every record once from each position that a statement set, with none left out.
+The expected rows of a view are derived from its record in the catalog and from the log, not by the code that reads the
+rows. They are each offset of the view's history once, and every row of the log after the version at which the history
+was planned. The expected rows of the log are derived from the topic: from each position that a statement has set, every
+record exactly once.
 
-``python -m tests.crash.schedules`` is one process of a schedule, with its task as JSON on standard input. It continues
-where the previous process was killed. It is killed at the moment that the task names, or reaches the end.
+``python -m tests.crash.schedules`` is one process of a schedule, with its task as JSON on standard input. The process
+continues where the previous process was killed. It is killed at the point that its task names, or reaches the end.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _MOST_SECONDS_TO_KILL = 2.0
 
 @dataclass(slots=True)
 class KilledSchedule:
-    """One schedule: its topic, and the processes that run it to its end one after the other."""
+    """One schedule, with its topic, and with the processes that run the schedule to its end, one after the other."""
 
     folder: Path
     bootstrap: str
@@ -76,7 +77,8 @@ class KilledSchedule:
         create_topic(self.bootstrap, self.topic, 2)
 
     def run(self, kills: int) -> Mapping[str, int]:
-        """Kills that many processes, each in a later step, and lets the last one compare. Raises AssertionError."""
+        """Kills this number of processes, each in a later step than the one before, and lets the last process compare.
+        Raises AssertionError."""
         draw = random.Random(self.seed)
         killed = 0
         for step in sorted(draw.sample(range(self.steps), kills)):
@@ -87,7 +89,7 @@ class KilledSchedule:
             }
             status = self._live(task)
             if (self.folder / "facts.json").exists():
-                # The kill came after all steps were done.
+                # The kill came after the last step.
                 break
             assert status == -signal.SIGKILL, f"{task}: status {status}\n{self._told()}"
             killed += 1
@@ -118,7 +120,8 @@ class KilledSchedule:
 
 @dataclass(slots=True)
 class Schedule:
-    """One source ``s`` over the topic, and views that are created and dropped: the part of one process."""
+    """The part of a schedule that one process runs. It has a source ``s`` over the topic, and views that are created
+    and dropped."""
 
     spark: SparkSession
     warehouse: str
@@ -134,7 +137,7 @@ class Schedule:
     step: int = 0
 
     def run(self, steps: int, kill: Mapping[str, Any]) -> Mapping[str, int]:
-        """Runs the remaining steps, and compares; returns the figures. Raises AssertionError."""
+        """Runs the remaining steps, compares the rows, and returns the figures. Raises AssertionError."""
         self._attach()
         first = self._take_up()
         acts: tuple[Callable[[], None], ...] = (
@@ -155,7 +158,8 @@ class Schedule:
             if step == kill["step"]:
                 threading.Thread(target=self._die, args=(kill["after"],), daemon=True).start()
             self.draw = random.Random(f"{self.seed}/{step}")
-            # A step that is in progress when the process dies is not repeated: the next process continues after it.
+            # A step that is in progress when the process dies is not repeated. The next process continues with the
+            # following step.
             self.step = step + 1
             self._note()
             self.draw.choice(acts)()
@@ -180,8 +184,8 @@ class Schedule:
         }
 
     def _take_up(self) -> int:
-        """Reads the state that the previous process left: the topic's ends, the views, a stopped source. The next
-        step."""
+        """Reads the state that the previous process left: the topic's ends, the views, and whether the source is
+        stopped. Returns the next step."""
         file = self.folder / "state.json"
         state = json.loads(file.read_text()) if file.exists() else {"step": 0, "made": 0}
         self.made, self.step = state["made"], state["step"]
@@ -335,7 +339,8 @@ class Schedule:
         return expected
 
     def _require_every_record_once(self) -> int:
-        """From each position that was set the log has every record once, from the newest to the topic's end."""
+        """Checks the source's log. From each position that was set, the log must have consecutive records, each exactly
+        once. From the newest position, it must have all records up to the topic's end."""
         snapshot = Metastore.open(self.warehouse).snapshot()
         (source,) = snapshot.all("source")
         columns = ["_rw_split", "_rw_since", "_rw_offset"]
@@ -355,12 +360,12 @@ class Schedule:
 
 
 def around(_: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """The owner looks often for partitions that were added."""
+    """Makes the owner look for new partitions twice a second."""
     return replaced(upstream_watcher, DISCOVERY_SECONDS=0.5)
 
 
 def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
-    """The steps that are left and the comparison, whose facts are written down."""
+    """Runs the remaining steps and the comparison, and writes the figures down."""
     folder = Path(task["folder"])
     schedule = Schedule(spark, task["warehouse"], task["bootstrap"], task["topic"], task["seed"], folder)
     facts = schedule.run(task["steps"], task["kill"])

@@ -1,6 +1,7 @@
-"""A process that follows the tables of a database until it is killed, or until they equal the database's.
+"""A process that captures the tables of a database until the process is killed, or until its copies equal the
+database's tables.
 
-Run as ``python -m tests.crash.soak_child`` it takes its task as JSON on the standard input.
+Run as ``python -m tests.crash.soak_child``, the process reads its task as JSON from standard input.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _LOOK_SECONDS = 1.0
 
 
 def create(spark: SparkSession, task: Mapping[str, Any]) -> None:
-    """The source and its tables, where they are missing. The source is paused until it has all of them, because its
-    reader restarts with each."""
+    """Creates the source and its tables if they are missing. The source is paused until it has all tables, because its
+    reader would restart for each new table."""
     listed = ", ".join(f"{key} = '{value}'" for key, value in task["options"].items())
     spark.sql(f"CREATE SECRET IF NOT EXISTS pw WITH (backend = 'file', path = '{task['password']}')")
     spark.sql(
@@ -40,7 +41,8 @@ def create(spark: SparkSession, task: Mapping[str, Any]) -> None:
 
 
 def mend(spark: SparkSession) -> None:
-    """Types the statements that a stall shows, as an operator does; again at the next look if one is refused."""
+    """Runs the statements that the reason of a stall names, as an operator does. If a statement is refused, the next
+    call runs the statements again."""
     for row in spark.sql("SHOW JOBS").collect():
         if row.state == "STALLED" and "COLUMNS of" in row.reason and "ALTER TABLE" in row.reason:
             for statement in row.reason[row.reason.index("ALTER TABLE") :].split(";"):
@@ -49,8 +51,8 @@ def mend(spark: SparkSession) -> None:
 
 
 def dump(spark: SparkSession, task: Mapping[str, Any]) -> None:
-    """The rows of all tables as texts, once all that is there now has been read. Without rows if a job stalls
-    meanwhile, because it may need a statement."""
+    """Waits until all present changes have been read, and writes the rows of all tables down as text. Writes nothing if
+    a job stalls in the meantime, because the job may need a statement."""
     try:
         spark.sql("FLUSH").collect()
     except rw_sql.SqlError:
@@ -65,7 +67,7 @@ def dump(spark: SparkSession, task: Mapping[str, Any]) -> None:
 
 def _main(task: dict[str, Any]) -> None:
     spark = rw_sql.connect(task["warehouse"], config=SPARK_SETTINGS)
-    # On a machine that others use too, a table's batch may take longer than FLUSH waits by default.
+    # On a busy machine, a batch of a table may take longer than the default time for which FLUSH waits.
     spark.sql(f"SET statement_timeout = '{LAST_RESORT_SECONDS:.0f}s'")
     create(spark, task)
     Path(task["ready"]).touch()

@@ -1,4 +1,5 @@
-"""Kills a process that reads a stream between a batch's commit and Spark's own: each message is there once."""
+"""Kills a process that reads a stream between the commit of a batch and Spark's own commit of the batch. Afterwards,
+each message must be in the view exactly once."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_each_message_is_there_once(spark: SparkSession, folder: Path, given: str, messages: int) -> None:
-    """Reads a stream with so many messages ``{"id": …}`` into a view, with a kill.
+    """Reads a stream with ``messages`` messages ``{"id": …}`` into a view, with a kill.
 
     ``given`` are the options of the source, as in a statement.
     """

@@ -1,8 +1,9 @@
-"""A process that reads a source into a view until everything is read, or until it is killed at a fault point.
+"""A process that reads a source into a view until all records are read, or until the process is killed at a fault
+point.
 
-``python -m tests.crash.upstream_child`` takes its task as JSON on the standard input: ``create``, the statements that
-create the source ``s`` if it is missing, with a ``source_rate_limit`` for small batches; ``warehouse``; ``point``, the
-fault point or an empty text; ``dump``, the file for the ids in the view.
+``python -m tests.crash.upstream_child`` reads its task as JSON from standard input. The task contains the path
+``warehouse``. ``create`` are the statements that create the source ``s`` if it is missing, with a ``source_rate_limit``
+for small batches. ``point`` is the fault point, or an empty text. ``dump`` is the file for the ids in the view.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ POINTS = (
 
 
 def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
-    """Creates the source and the view if they are missing, and writes the view's ids once everything is read."""
+    """Creates the source and the view if they are missing, and writes the view's ids down once all records are read."""
     for statement in task["create"]:
         spark.sql(statement)
     spark.sql("CREATE MATERIALIZED VIEW IF NOT EXISTS v AS SELECT id FROM s")

@@ -1,4 +1,5 @@
-"""A Spark session attached to a new warehouse, with helpers for tests, and waits for conditions elsewhere."""
+"""A Spark session that is attached to a new warehouse, with helpers for tests. Also has a function that waits for a
+condition."""
 
 from __future__ import annotations
 
@@ -31,12 +32,13 @@ READER = (batch_reader, followed, warm_start)
 
 
 def wait_until(is_met: Callable[[], bool], what: str) -> None:
-    """Returns once the condition holds. Checks it at long intervals, because each check may be a statement."""
+    """Returns once the condition holds. The condition is checked at long intervals, because each check may run a
+    statement."""
     waits.wait_until(is_met, what, look_seconds=_LOOK_SECONDS)
 
 
 def produce_json(bootstrap: str, topic: str, rows: Iterable[Mapping[str, object]], partition: int | None = None) -> int:
-    """Writes rows as JSON objects to a topic, all to one partition if it is given."""
+    """Writes rows as JSON objects to a topic. If ``partition`` is given, all rows are written to this partition."""
     return produce(bootstrap, topic, [Record(value=json.dumps(row).encode(), partition=partition) for row in rows])
 
 
@@ -76,7 +78,7 @@ class AttachedSession:
         self.questions: list[Question] = []
 
     def detach(self) -> None:
-        """Stops the warehouse's jobs of this process."""
+        """Detaches the session, which stops the warehouse's jobs in this process."""
         rw_sql.detach(self.spark)
 
     def sql(self, text: str) -> list[Row]:
@@ -98,14 +100,14 @@ class AttachedSession:
         self.attached.ask = say
 
     def let_no_job_rest(self) -> None:
-        """Keeps jobs running that have nothing to read, for tests that compare the numbers of runs.
+        """Keeps jobs running even if they have nothing to read, for tests that compare numbers of runs.
 
         On a busy machine, a job may otherwise rest and start again between two comparisons.
         """
         self.sql("ALTER SYSTEM SET idle_job_timeout = '-1'")
 
     def allow_unsafe(self) -> None:
-        """Enables unsafe statements in the warehouse, and answers yes to each of their questions."""
+        """Enables unsafe statements in the warehouse, and confirms each of these statements."""
         self.sql("ALTER SYSTEM SET enable_unsafe_ops = true")
         self.answer(True)
 
@@ -115,12 +117,12 @@ class AttachedSession:
         return sorted(rows, key=lambda row: [(value is not None, value) for value in row])
 
     def flushed_rows_of(self, view: str, columns: str = "*") -> list[tuple[Any, ...]]:
-        """A view's rows after a FLUSH, that is, once the view contains all records that were produced."""
+        """A view's sorted rows after a FLUSH. After the FLUSH, the view contains all records that were produced."""
         self.sql("FLUSH")
         return self.rows_of(view, columns)
 
     def jobs(self) -> dict[str, Job]:
-        """SHOW JOBS by the object's name."""
+        """The rows of SHOW JOBS, by the names of the jobs' objects."""
         return {
             row.object: Job(
                 job=row.job, state=row.state, reason=row.reason, lag=row.lag, run=row.run, restarts=row.restarts
@@ -129,15 +131,15 @@ class AttachedSession:
         }
 
     def job(self, name: str) -> Job:
-        """One object's job."""
+        """The job of the object with this name."""
         return self.jobs()[name]
 
     def positions(self, source: str) -> dict[str, int | None]:
-        """The next record per split that SHOW SOURCE SPLITS lists."""
+        """The position of each split, from SHOW SOURCE SPLITS."""
         return {row.split: row.next for row in self.sql(f"SHOW SOURCE SPLITS {source}")}
 
     def split_statuses(self, source: str) -> dict[str, str]:
-        """The status per split that SHOW SOURCE SPLITS lists."""
+        """The status of each split, from SHOW SOURCE SPLITS."""
         return {row.split: row.status for row in self.sql(f"SHOW SOURCE SPLITS {source}")}
 
     def epoch(self) -> int:
@@ -155,18 +157,18 @@ _BATCHES = "rw_sql-batches-"
 
 
 def batch_threads() -> set[str]:
-    """The jobs whose batches a thread of this process writes."""
+    """The ids of the jobs whose batches are written by a thread of this process instead of a query."""
     return {thread.name.removeprefix(_BATCHES) for thread in threading.enumerate() if thread.name.startswith(_BATCHES)}
 
 
 def has_thread(session: AttachedSession, name: str) -> bool:
-    """True if a thread writes the batches of a source or view, and no query."""
+    """True if the batches of a source or view are written by a thread, and not by a query."""
     job = session.job(name).job
     return job in batch_threads() and job not in queries(session)
 
 
 def writers(session: AttachedSession) -> set[str]:
-    """The jobs whose batches a query or a thread writes."""
+    """The ids of the jobs whose batches are written by a query or by a thread."""
     return queries(session) | batch_threads()
 
 

@@ -1,4 +1,4 @@
-"""A schema of a real PostgreSQL whose tables are captured."""
+"""A schema in a real PostgreSQL server, and a source that captures the schema's tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class Database:
-    """A schema of a real database, a source ``pg`` over it, and what a query returns on both sides."""
+    """A schema of a real database, and a source ``pg`` that captures its tables. The class compares the results of
+    queries on both sides."""
 
     def __init__(self, session: AttachedSession, postgres: PostgresInfo) -> None:
         self.session, self.postgres = session, postgres

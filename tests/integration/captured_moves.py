@@ -1,4 +1,5 @@
-"""An operator's view of a captured database while programs write to it: moves of its source, and what they caused."""
+"""Moves of a source that captures a database, while programs write to the database. The module compares the effects of
+the moves with their previews."""
 
 from __future__ import annotations
 
@@ -25,10 +26,11 @@ CUSTOMERS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """One transaction of the writer: its number of changes of captured tables, and positions of the server's log.
+    """One transaction of the writer, with its number of changes to captured tables, and with positions in the server's
+    log.
 
-    ``inside`` is between two changes of the transaction, ``after`` is between this transaction and the next one, and
-    ``at`` is a time between the two.
+    ``inside`` is a position between two changes of the transaction, and ``after`` is a position between this
+    transaction and the next transaction. ``at`` is a time between this transaction and the next transaction.
     """
 
     changes: int
@@ -49,14 +51,14 @@ class Writer:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread. Raises the error that ended it earlier."""
+        """Ends the thread. If an error has ended the thread already, raises this error."""
         self._done.set()
         self._thread.join()
         if self._error is not None:
             raise self._error
 
     def wait_for(self, count: int) -> int:
-        """Waits for so many further transactions. Returns the number of the last one."""
+        """Waits for ``count`` further transactions. Returns the number of the last transaction."""
         last = len(self.written) + count
         wait_until(lambda: len(self.written) >= last or self._error is not None, f"{count} transactions")
         return last
@@ -103,7 +105,7 @@ class Writer:
             if number % 6 == 0:
                 changes += run("UPDATE orders SET amount = amount + 1 WHERE id < 5")
         after = number_of(here)
-        # The times that statements name have milliseconds.
+        # Times in statements have a precision of milliseconds.
         at = number_of("SELECT to_char((clock_timestamp() + interval '1 ms') AT TIME ZONE 'UTC', "
                        "'YYYY-MM-DD HH24:MI:SS.MS') || 'Z'")  # fmt: skip
         run("SELECT pg_sleep(0.003)")
@@ -126,8 +128,8 @@ class Predicted:
 
 
 class CapturedShop:
-    """A source ``pg`` with the tables ``orders`` and ``steps``, a view over each, and a view ``changes`` of the source
-    itself, which has one row per change. A writer changes both tables all the time."""
+    """A source ``pg`` with the tables ``orders`` and ``steps``, a view ``totals`` over ``orders``, and a view
+    ``changes`` of the source itself, which has one row per change. A writer changes both tables all the time."""
 
     def __init__(self, database: Database) -> None:
         self.database, self.session = database, database.session
@@ -166,7 +168,7 @@ class CapturedShop:
         return int(self.session.sql("SHOW UNSAFE OPERATIONS")[0].operation)
 
     def arrived(self) -> Counter[int]:
-        """How often each transaction is in the source's log, except for rows of snapshots."""
+        """The number of times that each transaction is in the source's log. Rows of snapshots are not counted."""
         rows = self.session.sql(
             "SELECT get_json_object(`row`, '$.number') AS number FROM changes "
             f"WHERE op = 'c' AND table_name = '{self.database.schema}.steps'"
@@ -174,19 +176,20 @@ class CapturedShop:
         return Counter(int(row.number) for row in rows)
 
     def pause(self, transactions: int = 6) -> None:
-        """Pauses the source, and waits until there are so many unread transactions."""
+        """Pauses the source, and waits until there are ``transactions`` unread transactions."""
         self.session.run("PAUSE SOURCE pg")
         self.writer.wait_for(transactions)
 
     def resume(self) -> None:
-        """Resumes the source, and waits until it has read what the server has now."""
+        """Resumes the source, and waits until it has read all present changes of the server."""
         self.session.run("RESUME SOURCE pg")
         self.writer.wait_for(3)
         self.require_acknowledged_at_most_committed()
         self.session.run("FLUSH")
 
     def move(self, statement: str) -> Predicted:
-        """Runs an unsafe statement. EXPLAIN shows the same table of splits before."""
+        """Runs an unsafe statement, and returns the numbers in its preview. EXPLAIN must show counts before the
+        statement runs if and only if the preview shows counts."""
         (explained,) = {"\n".join(str(value) for row in self.session.sql(f"EXPLAIN {statement}") for value in row)}
         self.session.questions.clear()
         self.session.run(statement)
@@ -195,7 +198,8 @@ class CapturedShop:
         return found
 
     def require_arrived(self, before: Counter[int], said: Predicted | None = None) -> None:
-        """Checks that since ``before``, all transactions arrived once, except those that a move was said to skip."""
+        """Checks that all transactions have arrived exactly once, except transactions that previews of moves have
+        predicted as skipped. No row in ``before`` may have disappeared."""
         now = self.arrived()
         last = max(now)
         missing = [number for number in range(1, last + 1) if number not in now and number not in self.skipped]
@@ -211,7 +215,7 @@ class CapturedShop:
         assert not before - now
 
     def acknowledged(self) -> dict[str, int]:
-        """The position that each slot has acknowledged."""
+        """The position up to which each slot has acknowledged the changes."""
         return dict(
             self.database.run(
                 "SELECT s.slot_name, (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots s "
@@ -226,7 +230,7 @@ class CapturedShop:
         wait_until(lambda: max(self.acknowledged().values()) >= reached, "the acknowledgement")
 
     def require_acknowledged_at_most_committed(self) -> None:
-        """The slots are never ahead of the position that the source's log has."""
+        """Checks that no slot is ahead of the position of the source's log."""
         slots = self.acknowledged()
         reached = self.position()
         assert all(at <= reached for at in slots.values()), (slots, reached)
@@ -237,17 +241,19 @@ class CapturedShop:
         return row
 
     def require_continuity(self) -> None:
-        """No operation had another effect than predicted, and nothing is missing between operations."""
+        """Checks that each operation had the predicted effect, and that no record is missing or repeated between
+        operations."""
         rows = self.session.sql("SHOW SOURCE CONTINUITY pg")
         assert not [row for row in rows if row.status in ("DIFFERS", "BROKEN", "NOT PREDICTED")], rows
 
     def require_as_predicted(self, said: Predicted) -> None:
-        """The log shows the effect that the newest operation's preview has shown."""
+        """Checks that the log shows the effect that the preview of the newest operation predicted."""
         row = self.continuity(self.newest_operation())
         assert (row.status, row.gaps, row.duplicates) == ("AS PREDICTED", said.gap, said.repeated), (row, said.text)
 
     def require_equal(self) -> None:
-        """Once the writer has stopped, the tables equal the server's, and the view equals its query."""
+        """Stops the writer, and waits until the tables equal the server's tables and the view equals the result of its
+        query."""
         self.writer.close()
         self.session.run("FLUSH")
         for table in ("orders", "steps"):
@@ -261,7 +267,7 @@ class CapturedShop:
         )
 
     def read_tables_again(self, statement: str) -> None:
-        """Runs the statement that a message has named, which reads the tables again."""
+        """Runs a statement that a message has suggested, and that makes the source read its tables again."""
         assert statement.startswith("RESET SOURCE SPLITS pg"), statement
         if self.session.sql("SHOW SOURCES")[0].state != "PAUSED":
             self.session.run("PAUSE SOURCE pg")
@@ -284,7 +290,7 @@ def predicted(preview: str) -> Predicted:
 
 
 def named_in(text: str | None, first: str) -> str:
-    """The statement that a message names, from its first words."""
+    """Finds a statement in a message by the statement's first words, and returns the whole statement."""
     found = re.search(re.escape(first) + r".*?" + _END_OF_STATEMENT, text or "")
     assert found is not None, text
     return found[0]

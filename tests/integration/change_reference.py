@@ -1,6 +1,7 @@
-"""A second implementation of the change formats in plain Python, record by record, and random records for it.
+"""A second implementation of the change formats in plain Python, which decodes one record at a time. Also makes random
+records for this implementation and the decoder.
 
-It shares only the documentation of the formats with the decoder.
+The implementation has nothing in common with the decoder except the documentation of the formats.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class MisfitError(Exception):
 
 
 class Number(str):
-    """A number in its written form."""
+    """A number with its original spelling."""
 
 
 def parse(raw: bytes | None) -> Any:
@@ -55,7 +56,7 @@ def text_of(value: Any) -> str | None:
 
 
 def _dump(value: Any) -> str:
-    """The JSON it was read from, which json.dumps has written."""
+    """The JSON text from which the value was read. json.dumps has written this text."""
     match value:
         case Number():
             return value
@@ -353,7 +354,7 @@ def record(random: Random, format: str) -> tuple[bytes | None, bytes | None]:
         case _:
             rows = [_random_row(random, {"id": at, "region": "eu"}, format) for at in range(random.randint(0, 3))]
             kind = random.choice(("INSERT", "UPDATE", "DELETE", "UPDATE", "TRUNCATE"))
-            # Old keys that no row of the message has or had: the order within a message is another test's.
+            # These old keys occur in no row of the message, because another test checks the order within a message.
             old = [{"id": str(100 + at)} if random.random() < 0.5 else {} for at in range(len(rows))]
             event = {"data": rows, "isDdl": kind == "TRUNCATE", "type": kind, "old": old if kind == "UPDATE" else None}
             return None, _spoiled(random, _written(event))
@@ -425,5 +426,5 @@ def _random_row(random: Random, key: Row, format: str) -> Row:
 
 
 def text_of_python(value: Any) -> str:
-    """A value as Canal writes it: as text."""
+    """A value in Canal's form, which is text."""
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,5 +1,5 @@
-"""A standalone Spark cluster on the loopback. Single workers can be made to see another folder at a path than the other
-workers."""
+"""A standalone Spark cluster on the loopback interface. A worker can be made *blind* to a folder: at the path of this
+folder, the worker sees another folder than the other workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 
 
 def why_no_blind_worker() -> str:
-    """The reason why no worker on this machine can be made blind to a folder; empty if one can."""
+    """The reason why workers on this machine cannot be made blind to a folder; empty if they can be made blind."""
     if shutil.which("unshare") is None:
         return "unshare is not installed"
     done = subprocess.run(
@@ -38,7 +38,7 @@ def why_no_blind_worker() -> str:
 
 @dataclass(slots=True)
 class Cluster:
-    """A master and its workers. Each has its own folder for the code that it runs."""
+    """A master and its workers. Each worker has a folder of its own for the code that it runs."""
 
     folder: Path
     master: str = ""
@@ -54,8 +54,8 @@ class Cluster:
         return self
 
     def add_worker(self, name: str, *, blind_to: Path | None = None, cores: int = 1) -> None:
-        """Starts a worker with 1 GB for each of its ``cores``. A worker that is ``blind_to`` a folder sees an empty one
-        in its place, and so do its executors."""
+        """Starts a worker with 1 GB of memory for each of its ``cores``. If ``blind_to`` is given, the worker and its
+        executors see an empty folder in place of this folder."""
         place = self.folder / name
         place.mkdir()
         words = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", str(cores), "--memory", f"{cores}g"]
@@ -82,7 +82,7 @@ class Cluster:
         self._workers[name].wait()
 
     def start_worker(self, name: str) -> None:
-        """Starts a killed worker again; returns once it is registered with the master."""
+        """Starts a killed worker again. Returns once the worker is registered with the master."""
         self._run(name, "worker.Worker", self._words[name])
         self.wait_for_workers(name)
 
@@ -99,11 +99,12 @@ class Cluster:
         return self._workers[name].pid
 
     def give_sight(self, name: str, folder: Path) -> None:
-        """Lets a worker that was blind to a folder see it as all others do."""
+        """Makes a worker that was blind to a folder see the same folder as all other workers."""
         self._on(name, f'while umount "{folder}" 2> /dev/null; do :; done')
 
     def give_own_copy(self, name: str, folder: Path) -> None:
-        """Lets a blind worker read the files that others write to a folder, and hides its own writes from them."""
+        """Makes a blind worker see the files that other processes write to a folder. The other processes still do not
+        see the files that this worker writes."""
         above = self.folder / f"{name}-writes"
         above.mkdir()
         layers = f"lowerdir={self._real(name)},upperdir={above}/upper,workdir={above}/work"
@@ -111,16 +112,16 @@ class Cluster:
         self._on(name, f'{make} && mount -t overlay overlay -o "{layers}" "{folder}"')
 
     def _real(self, name: str) -> Path:
-        """The path under which a blind worker has the folder that all others see."""
+        """The path at which a blind worker sees the folder that all other processes see."""
         return self.folder / f"{name}-real"
 
     def _on(self, name: str, script: str) -> None:
-        """Runs a script where a worker and its executors run."""
+        """Runs a script in the mount namespace of a worker and its executors."""
         subprocess.run(["nsenter", "-m", "-t", str(self._workers[name].pid), "sh", "-c", script], check=True)
 
     def _run(self, name: str, cls: str, words: list[str], blind_to: Path | None = None) -> Path:
         java = f"{os.environ['JAVA_HOME']}/bin/java" if "JAVA_HOME" in os.environ else "java"
-        # Started as spark-class would start them; spark-class itself would need another JVM to determine this command.
+        # Runs the same command as spark-class, which would need another JVM to determine this command.
         command = [java, "-cp", str(_HOME / "jars" / "*"), *_JAVA, f"org.apache.spark.deploy.{cls}", *words]
         if blind_to is not None:
             real = self._real(name)
@@ -165,7 +166,8 @@ def _children(parent: int) -> list[int]:
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            # The name of the program, in parentheses, may contain spaces; the parent is the second field after it.
+            # The name of the program is in parentheses and may contain spaces. The parent's id is the second field
+            # after the name.
             fields = Path("/proc", name, "stat").read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             continue

@@ -1,8 +1,8 @@
-"""A process whose Spark has a master that is not local, and an executor that sees another folder at the warehouse's
-path.
+"""A process whose Spark uses a standalone cluster. At the path of the warehouse, one of the executors sees another
+folder.
 
-Run as ``python -m tests.integration.cluster_child <folder>``. Its findings are the last line of its output, as JSON. A
-separate process, because a process has only one Spark.
+Run as ``python -m tests.integration.cluster_child <folder>``. The last line of the output contains the findings as
+JSON. The process is separate, because a process has only one Spark.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ ROWS, FILES = 100_000, 4
 
 
 def main(folder: Path) -> dict[str, object]:
-    """Runs a view's job with a worker that does not share the warehouse's folder: first with the check, which refuses
-    the job, then without the check, so that a batch stalls; then again after the worker shares the folder."""
+    """Runs a view's job with a worker that does not share the warehouse's folder. At first, the check of the folder
+    refuses the job. Then the check is disabled, and a batch stalls. At last, the worker shares the folder, and the job
+    succeeds."""
     warehouse, given = folder / "warehouse", folder / "given"
     warehouse.mkdir()
     for part in range(FILES):
@@ -66,7 +67,8 @@ def main(folder: Path) -> dict[str, object]:
         view = int(refused.job.removeprefix("mv-"))
         table = warehouse / "data" / str(view) / "1"
         was_written = table.exists()
-        # The worse case: the worker reads the files of others, but no other process sees the files that it writes.
+        # In the worst case, the worker sees the files of other processes, but no other process sees the files that the
+        # worker writes.
         cluster.give_own_copy("blind", warehouse)
         one_way = _job(session, lambda job: "the driver does not see" in job.reason, "the view is refused again")
         os.environ[CHECK_VARIABLE] = "off"
@@ -96,7 +98,8 @@ def main(folder: Path) -> dict[str, object]:
 
 
 def _merge(session: AttachedSession, path: Path) -> tuple[str, int, int]:
-    """The error of a large keyed batch, the table's rows after it, and the newest batch number in the table."""
+    """Commits a large keyed batch. Returns the error, the number of rows in the table afterwards, and the newest batch
+    number in the table."""
     own = SparkSessions(session.spark, is_local=True).new()
     rows = own.range(20_000, numPartitions=4).selectExpr("id", "id AS n")
     warehouse = Warehouse.at(session.warehouse)

@@ -1,4 +1,4 @@
-"""Kills of executors and workers while Kafka's records are read into two views, in a process of its own.
+"""Kills of executors and workers while records of Kafka are read into two views, in a separate process.
 
 Run as ``python -m tests.integration.cluster_kills``, with the task as JSON on standard input; see
 :func:`kill_and_count`.
@@ -32,11 +32,12 @@ _AWAY_SECONDS = 3.0
 def kill_and_count(
     folder: Path, bootstrap: str, *, seed: int, records: int, kills: int, is_backlog: bool
 ) -> dict[str, int]:
-    """Reads ``records`` records of a new topic into a view of rows and a view of groups, in a new process, and kills
-    executors and workers ``kills`` times in all, alternately. Returns counts of what happened.
+    """Starts a new process, which reads ``records`` records of a new topic into a view of rows and a view of groups.
+    Meanwhile, kills executors and workers alternately, ``kills`` times in total. Returns the numbers of kills and of
+    other events.
 
-    With ``is_backlog``, the source may read all records in one batch; otherwise it reads a fifth of them every 5 s.
-    Raises AssertionError if a row is missing, repeated or wrong.
+    With ``is_backlog``, the source may read all records in one batch. Otherwise, it reads a fifth of the records every
+    5 s. Raises AssertionError if a row is missing, repeated or wrong.
     """
     task = {
         "folder": str(folder),
@@ -96,7 +97,7 @@ class _Killer:
                 self.cluster.start_worker(name)
 
     def _is_reading(self, before: int, records: int) -> bool:
-        """True while an executor runs tasks after ``before`` records were read, and once all records were read."""
+        """True if ``before`` records were read and an executor is running tasks. Also true if all records were read."""
         rows = self.views.rows()
         return rows >= records or (rows >= before and self._has_tasks() and any(map(self.cluster.executors, WORKERS)))
 

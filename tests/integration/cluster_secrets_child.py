@@ -1,8 +1,8 @@
-"""A process whose Spark runs on a cluster, with a worker that has neither the driver's private files nor, at first, its
-Python packages.
+"""A process whose Spark runs on a cluster. The worker does not have the driver's private files. At first, it does not
+have the driver's Python packages either.
 
-Run as ``python -m tests.integration.cluster_secrets_child``, with its task as JSON on the standard input. Its findings
-are the last line of its output, as JSON. A separate process, because a process has only one Spark.
+Run as ``python -m tests.integration.cluster_secrets_child``, with its task as JSON on standard input. The last line of
+the output contains the findings as JSON. The process is separate, because a process has only one Spark.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 CLICKS, FIRST, SECOND, LOADED = 30_000, 150_000, 120_000, 20_000
-"""Numbers of rows that executors read: of one's own connector, of Kafka before and after a rotation, of PostgreSQL."""
+"""The numbers of rows that executors read: from the example's own connector, from Kafka before and after the change of
+the password, and from PostgreSQL."""
 
 
 class Child:
-    """The process, its cluster, and the folder ``root`` with all that they write.
+    """The process and its cluster. ``root`` is the folder with all files that the process and the cluster write.
 
-    The worker sees another folder in the place of ``hidden``, which contains the driver's private files (``tmp``) and
-    its Python (``bin``).
+    The folder ``hidden`` contains the driver's private files (``tmp``) and its Python (``bin``). The worker sees
+    another folder in place of ``hidden``.
     """
 
     def __init__(self, task: dict[str, Any], cluster: Cluster) -> None:
@@ -51,7 +52,7 @@ class Child:
         self.found: dict[str, Any] = {}
 
     def run(self) -> dict[str, Any]:
-        """Everything; returns what was found."""
+        """Runs all parts, and returns the findings."""
         for name in ("events", "local", "logs", "packages"):
             (self.root / name).mkdir()
         # At this level, py4j logs each command that it sends to the JVM.
@@ -76,7 +77,8 @@ class Child:
         return self.found
 
     def far(self, script: str) -> str:
-        """The output of a shell script in ``hidden`` as the worker sees it."""
+        """Runs a shell script in the folder that the worker sees in place of ``hidden``, and returns the script's
+        output."""
         process = self.cluster._workers["far"]
         command = f"cd {shlex.quote(str(self.hidden))} && {script}"
         done = subprocess.run(
@@ -85,7 +87,7 @@ class Child:
         return done.stdout
 
     def libraries(self, session: AttachedSession) -> None:
-        """A source of one's own connector, whose reader needs Python and packages on the executor."""
+        """Reads a source of the example's own connector, whose reader needs Python and packages on the executor."""
         path = self.root / "app.db"
         with closing(sqlite3.connect(path)) as database:
             database.execute("CREATE TABLE clicks (page TEXT)")
@@ -97,7 +99,7 @@ class Child:
             "CREATE MATERIALIZED VIEW pages AS SELECT page FROM clicks",
         )
         self.found["no_python"] = self._reason(session, "clicks", lambda reason: "cannot run" in reason)
-        # The same Python as the driver's, but without its packages.
+        # The same Python as the driver's, but without the driver's packages.
         path_of_spark = f"PYTHONPATH=$(printf %s \"$PYTHONPATH\" | tr : '\\n' | grep -vxF {shlex.quote(str(ROOT))}"
         path_of_spark += f" | tr '\\n' :){shlex.quote(str(self.packages))}"
         script = f'#!/bin/sh\nexport {path_of_spark}\nexec {shlex.quote(sys.executable)} -S "$@"\n'
@@ -116,7 +118,8 @@ class Child:
         (self.packages / "rw_sql").symlink_to(ROOT / "rw_sql")
 
     def kafka(self, session: AttachedSession) -> None:
-        """A source that logs in with a password, whose large batches the executor reads; then the password changes."""
+        """Reads a source that logs in with a password. The executor reads the source's large batches. Afterwards, the
+        password changes."""
         task, topic = self.task, "far.events"
         create_topic(task["plain"], topic, 2)
         self._produce(topic, range(FIRST))
@@ -149,7 +152,7 @@ class Child:
         )
 
     def jdbc(self, session: AttachedSession) -> None:
-        """A table that executors load from PostgreSQL with a password."""
+        """Loads a table from PostgreSQL on the executors, with a password."""
         if self.task["jdbc"] is None:
             return
         session.run(

@@ -1,5 +1,5 @@
-"""A session whose executors run on a standalone cluster, in a process of its own, because a process has only one
-Spark."""
+"""A session whose executors run on a standalone cluster. Each such session needs a separate process, because a process
+has only one Spark."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _ROOT = Path(__file__).parents[2]
 
 @contextmanager
 def session_on_cluster(folder: Path) -> Iterator[tuple[AttachedSession, Cluster]]:
-    """A cluster of two workers, each with one executor of one core, and a session that runs the jobs of a new warehouse
-    on them."""
+    """A context manager that starts a cluster of two workers, each with one executor of one core. The session runs the
+    jobs of a new warehouse on this cluster."""
     (folder / "cluster").mkdir()
     with Cluster(folder / "cluster") as cluster:
         for name in WORKERS:
@@ -55,8 +55,8 @@ def session_on_cluster(folder: Path) -> Iterator[tuple[AttachedSession, Cluster]
 
 
 def run_in_child(module: str, task: Mapping[str, object], seconds: float = LIFE_SECONDS) -> dict[str, Any]:
-    """Runs a module in a new process, with the task as JSON on its standard input, and returns the JSON object in the
-    last line of its output. Raises AssertionError with the end of its log if it fails."""
+    """Runs a module in a new process, with the task as JSON on standard input. Returns the JSON object in the last line
+    of the process's output. If the process fails, raises AssertionError with the end of its log."""
     done = subprocess.run(
         [sys.executable, "-m", module],
         input=json.dumps(task),

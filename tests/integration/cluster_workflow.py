@@ -1,4 +1,4 @@
-"""The README's workflow on a standalone cluster, in a process of its own.
+"""The README's workflow on a standalone cluster, in a separate process.
 
 Run as ``python -m tests.integration.cluster_workflow``, with the task as JSON on standard input; see
 :func:`run_workflow`.
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from tests.integration.attached import AttachedSession
 
 ROWS = 15_000
-"""The records of each partition of a topic. With two partitions, a batch has more rows than the driver reads itself."""
+"""The number of records in each partition of a topic. The two partitions together have more records than the driver
+itself reads in a batch."""
 
 _REPEATED, _FIRST = 1000, 500
 _LATER = 5_000_000
@@ -34,8 +35,9 @@ _CUSTOMERS = 7
 
 
 def run_workflow(folder: Path, bootstrap: str, postgres: PostgresInfo) -> dict[str, Any]:
-    """Runs the workflow in a new process: returns the states of its jobs, and the number of tasks that each worker's
-    executors finished. Raises AssertionError if a view, a table or the target of a sink has other rows than expected.
+    """Runs the workflow in a new process. Returns the states of its jobs, and the number of tasks that each worker's
+    executors have finished. Raises AssertionError if a view, a table or the target of a sink has other rows than
+    expected.
     """
     key = base64.b64encode(os.urandom(32)).decode()
     task = {"folder": str(folder), "bootstrap": bootstrap, "port": postgres.port, "key": key}
@@ -83,7 +85,8 @@ class _Orders:
         return [(customer, counts[customer], sums[customer]) for customer in sorted(counts)]
 
     def run(self, postgres: PostgresInfo) -> None:
-        """Creates, reads, moves, undoes the move and rewinds."""
+        """Creates the source and its views, reads records, moves the source, undoes the move, and rewinds the
+        source."""
         session = self.session
         old, new = self.topics
         self.expected.update(self.write(old, 0))
@@ -96,7 +99,7 @@ class _Orders:
             "CREATE MATERIALIZED VIEW every AS SELECT id, amount FROM orders",
         )
         self.check("every")
-        # A view that is created later gets the history by a backfill.
+        # A view that is created later reads the existing records in a backfill.
         session.run("CREATE MATERIALIZED VIEW late AS SELECT id, customer FROM orders")
         self.check("every", "late")
         postgres.run("CREATE TABLE totals (customer TEXT PRIMARY KEY, orders BIGINT, amount BIGINT)")
@@ -138,7 +141,7 @@ def _difference(some: Counter[int], others: Counter[int]) -> tuple[int, list[tup
 
 
 def _files(session: AttachedSession, folder: Path) -> None:
-    """A source of files that are large enough for executors."""
+    """Reads a source of files that are so large that executors read them."""
     folder.mkdir()
     count = 40_000
 
@@ -160,7 +163,7 @@ def _files(session: AttachedSession, folder: Path) -> None:
 
 
 def _refresh(session: AttachedSession, postgres: PostgresInfo) -> None:
-    """A table that is loaded from PostgreSQL, with a view over it."""
+    """Loads a table from PostgreSQL twice, and checks the table and a view over it."""
     count = 30_000
     upstream = Upstream(session, postgres, "id INT PRIMARY KEY, n INT", "id INT PRIMARY KEY, n INT")
     session.run("CREATE MATERIALIZED VIEW of_table AS SELECT n % 5 AS five, count(*) AS c FROM t GROUP BY n % 5")

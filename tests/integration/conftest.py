@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def made_code(spark: SparkSession) -> Iterator[None]:
-    """Spark generates code, as in users' sessions; without it, ``catalog.listTables`` cannot decode its own rows."""
+    """Makes Spark generate code, as in users' sessions. Without generated code, ``catalog.listTables`` cannot decode
+    its own rows."""
     before = {key: FEW_ROWS[key] for key in ("spark.sql.codegen.factoryMode", "spark.sql.codegen.wholeStage")}
     spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
     spark.conf.set("spark.sql.codegen.wholeStage", "true")
@@ -31,7 +32,7 @@ def made_code(spark: SparkSession) -> Iterator[None]:
 
 @pytest.fixture
 def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The place of a test's warehouse: the test's own folder, or below a bucket (``--warehouse s3``)."""
+    """The location of a test's warehouse: a folder of the test or, with ``--warehouse s3``, a path in a bucket."""
     if request.config.getoption("--warehouse") == "s3":
         return str(request.getfixturevalue("s3_store").warehouse())
     return str(tmp_path / "warehouse")
@@ -39,14 +40,16 @@ def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def session(spark: SparkSession, warehouse: str) -> Iterator[AttachedSession]:
-    """The Spark session attached to an empty warehouse, whose jobs this process runs."""
+    """The Spark session, attached to an empty warehouse. This process runs the warehouse's jobs."""
     attached = AttachedSession(spark, warehouse)
     if "://" in warehouse:
-        # A batch of a stateful view takes hundreds of requests, and the tests' store is a single Python process.
+        # The default time limit is too short, because a batch of a stateful view takes hundreds of requests, and the
+        # tests' store is a single Python process.
         attached.run("SET statement_timeout = '300s'")
     yield attached
     attached.detach()
-    # Delta caches the state of every table for an hour, here of hundreds of tables that are never read again.
+    # Delta would cache the state of every table for an hour. The tests make hundreds of tables that are never read
+    # again.
     jvm: Any = spark._jvm
     jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 

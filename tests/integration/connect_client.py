@@ -1,7 +1,8 @@
-"""A process without a JVM that works on a warehouse by a session of Spark Connect: warehouse, port, folder, broker
-and a topic with 40 records.
+"""A process without a JVM that uses a warehouse through a session of Spark Connect. The arguments are the warehouse,
+the port, a folder, the broker, and a topic with 40 records.
 
-It prints a JSON object: what it saw, by name. For each line of its input, the name of a part, it prints another one.
+The process prints its results by name, as a JSON object. Each line of its input names a further part to run, after
+which the process prints the results of this part.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class Client:
         raise AssertionError(f"{text} succeeded")
 
     def work(self) -> None:
-        """The workflow of the README: source, view, pause, move, resume, drop; with blocks, schemas and errors."""
+        """Runs a workflow like the README's: source, view, pause, unsafe statement, resume and drop, with blocks,
+        schemas and errors."""
         seen, rows = self.seen, self.rows
         folder = self.folder
         empty = self.spark.sql("SHOW SINKS")
@@ -104,7 +106,7 @@ class Client:
         seen["secrets"] = sorted(row[0] for row in rows("SHOW SECRETS"))
 
     def progress(self) -> None:
-        """A slow backfill, and a statement of another thread during it."""
+        """Runs a slow backfill, and a statement of another thread during the backfill."""
         told: list[BackfillProgress] = []
         self.attached.on_progress = told.append
         self.rows(
@@ -127,7 +129,8 @@ class Client:
         self.rows("DROP SOURCE flights")
 
     def unsafe(self) -> None:
-        """A refused, a declined and a confirmed unsafe statement."""
+        """Runs an unsafe statement three times. It is refused for lack of a confirmation, then declined, and then
+        confirmed."""
         rows, seen = self.rows, self.seen
         rows("ALTER SYSTEM SET enable_unsafe_ops = true")
         rows("PAUSE SOURCE orders")
@@ -153,7 +156,7 @@ class Client:
         rows("RESUME SOURCE orders")
 
     def blocks(self) -> None:
-        """A block that is rolled back, and one that an error aborts."""
+        """Runs a block that is rolled back, and a block that an error aborts."""
         rows, seen = self.rows, self.seen
         rows("BEGIN UNSAFE")
         states = [self.attached.block_state]
@@ -166,7 +169,7 @@ class Client:
         seen["block"] = [*states, self.attached.block_state]
 
     def notebook(self) -> None:
-        """``%%rw`` in a notebook whose ``spark`` is this session."""
+        """Runs ``%%rw`` in a notebook whose variable ``spark`` is this session."""
         from IPython.core.interactiveshell import InteractiveShell
 
         from rw_sql.magics.cell import StatementMagic
@@ -177,7 +180,8 @@ class Client:
         self.seen["cell"] = [list(row) for row in found.df.collect()] if found is not None else None
 
     def forgotten(self) -> None:
-        """Statements before and after which the server forgets the session."""
+        """Runs a statement after the server has forgotten the session, and a statement during which the server forgets
+        the session."""
         self.spark.client.release_session()
         self.seen["before"] = self.error("CREATE SCHEMA before")
         self.begin_session()
@@ -195,7 +199,7 @@ class Client:
         self.seen["schemas"] = [row[0] for row in self.rows("SHOW SCHEMAS")]
 
     def restarted(self) -> None:
-        """The views of a server that has shown them itself since it was started."""
+        """Reads and changes views on a server that was restarted, and that shows the views itself."""
         self.seen["ended"] = self.error("SHOW SOURCES")
         other = SparkSession.builder.remote(self.url).create()
         wait_until(lambda: other.catalog.tableExists("default.sums"), "the server shows the view")

@@ -1,4 +1,5 @@
-"""A process that runs a warehouse's jobs and serves Spark Connect in the same JVM: warehouse, port."""
+"""A process that runs a warehouse's jobs and serves Spark Connect in the same JVM. The arguments are the warehouse and
+the port."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ def main(warehouse: str, port: str) -> None:
         warehouse,
         config={
             **FEW_ROWS,
-            # Connect's server converts rows with generated code only.
+            # Connect's server can convert rows only with generated code.
             "spark.sql.codegen.factoryMode": "FALLBACK",
             "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
             "spark.connect.grpc.binding.port": port,

@@ -1,4 +1,5 @@
-"""A source ``s`` and a view ``m`` over the topic ``orders`` of a broker whose log a test cuts."""
+"""A source ``s`` of the topic ``orders``, and a view ``m`` over the source. A test cuts the topic's log on the
+broker."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Random moves of one source on a real broker: the predictions of each preview are compared with counts from the rows
 themselves.
 
-Every record contains its topic and the topic's incarnation, and every row its partition and offset. So after a move, it
-is known for each row whether it was there before, and for each record whether it ever arrived.
+Every record contains its topic and the topic's incarnation, and every row contains its partition and offset. Therefore,
+the rows show which records arrived twice, and which records never arrived.
 """
 
 from __future__ import annotations
@@ -52,12 +52,13 @@ _ROW = re.compile(r"^\s+(\S+:\d+)\s+(\d+|-)\s+(\d+|-)\s+(\[\d+, \d+\)|not there|
 _COUNT = r"{} (?:at most )?(\d+)"
 
 Row = tuple[str, int, int]
-"""A record as its row describes it: its topic (``topic#life``), its partition and its offset."""
+"""A record as its row describes it: the topic with its incarnation (``topic#life``), the partition and the offset."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One move, and the changes of the topic while the source is paused before the move. Numbers are per mille."""
+    """One move, and the changes of the topic while the source is paused before the move. ``more`` has the number of new
+    records for each partition. ``expired`` and ``places`` are shares of a partition's range of offsets, per mille."""
 
     move: str
     more: tuple[int, ...]
@@ -100,7 +101,8 @@ scenarios = st.integers(1, 8).flatmap(
 
 
 def drawn(number: int, count: int) -> list[Scenario]:
-    """The scenarios of a seed: always the same. Hypothesis begins with the simplest ones, which are left out."""
+    """The scenarios of a seed. A seed always gives the same scenarios. Hypothesis begins with the simplest scenarios,
+    which are left out."""
     found: list[Scenario] = []
 
     @seed(number)
@@ -126,7 +128,7 @@ def _values(named: Mapping[str, object]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Predicted:
-    """The prediction for one split: its position before and after, and the verdict."""
+    """The prediction for one split: the positions before and after the move, and the verdict."""
 
     old: int | None
     new: int
@@ -158,7 +160,8 @@ class MovedSource:
         self.rows: Counter[Row] = Counter()
         self.stands: dict[int, int] = {}
         self.reached: dict[int, int] = {}
-        """For each partition of the topic's present incarnation: the end offset of the newest batch that was read."""
+        """Maps each partition of the topic's present incarnation to the end offset of the newest batch that was
+        read."""
         self.others: list[str] = []
         self._make_topic()
         self._produce(scenario.records)
@@ -184,7 +187,7 @@ class MovedSource:
         create_topic(self.bootstrap, self.topic, self.partitions, config)
 
     def _produce(self, counts: tuple[int, ...]) -> None:
-        """Produces that many more records per partition; the time of a record is its offset, in seconds."""
+        """Produces ``counts`` further records in the partitions. The time of a record is its offset in seconds."""
         ends = self.bounds()
         value = json.dumps({"id": f"{self.topic}#{self.life}"}).encode()
         made = [
@@ -212,8 +215,8 @@ class MovedSource:
                     self.topic, record.value, record.key, partition=record.partition, timestamp=record.timestamp_ms
                 )
             if start % 3:
-                # Unsent records would be discarded: then the topic would contain no aborted records, and a broker that
-                # has not received the transaction refuses its end.
+                # Without the flush, unsent records would be discarded. The topic would then contain no aborted records,
+                # and the broker would refuse the end of a transaction that it has not received.
                 producer.flush(30)
                 producer.abort_transaction(30)
             else:
@@ -224,7 +227,8 @@ class MovedSource:
         return bounds_of(self.bootstrap, self.topic)
 
     def present(self) -> dict[int, list[int]]:
-        """The offsets that are records, as a plain consumer reads them: none of aborted transactions, as the source."""
+        """The offsets that have records for a plain consumer. Like the source, the consumer does not read records of
+        aborted transactions."""
         return offsets_of(self.bootstrap, self.topic)
 
     # The source.
@@ -270,7 +274,8 @@ class MovedSource:
         self.total.targets[step.move] += 1
 
     def _predicted(self, previews: list[str]) -> dict[int, Predicted]:
-        """The combined predictions of the previews: the last one for each moved split."""
+        """The combined predictions of the previews. For each split, the prediction of the last preview that moves the
+        split applies."""
         found: dict[int, Predicted] = {}
         for preview in previews:
             for split, old, new, _, verdict in _ROW.findall(preview):
@@ -282,7 +287,7 @@ class MovedSource:
         return found
 
     def _new_topic(self, step: Step) -> None:
-        """Creates the topic again, or another topic; either way its records are different."""
+        """Creates the topic again, or creates another topic. In both cases, the new topic has other records."""
         if step.move == "recreate":
             delete_topic(self.bootstrap, self.topic)
         self.life += 1
@@ -305,7 +310,8 @@ class MovedSource:
         if move == "forget":
             self.session.sql(f"RESET SOURCE SPLITS {source} WITH (FORGET_OFFSETS = true)")
             return
-        # If records have expired at a position, it must be moved: every split is then named, and within bounds.
+        # If records have expired at the position of a split, the split must be moved. In this case, the statement names
+        # every split, with positions within the bounds.
         bounds = self.bounds()
         is_whole = not step.is_partial or any(self.stands[part] < start for part, (start, _) in bounds.items())
         chosen = [part for part in bounds if is_whole or step.places[part] % 2 == 0] or [0]
@@ -318,7 +324,7 @@ class MovedSource:
         self.session.sql(f"INJECT SOURCE OFFSETS {source} {target}{clause} ALLOW CLAMP{convention}")
 
     def _target(self, step: Step, move: str, wanted: Mapping[int, int]) -> tuple[str, bool]:
-        """The target's text, and whether FOR SPLITS is to pick the splits."""
+        """The text of the target, and whether FOR SPLITS is needed to select the splits."""
         named = {f"{self.topic}:{part}": at for part, at in wanted.items()}
         place = step.places[0]
         match move:
@@ -408,7 +414,8 @@ class MovedSource:
             read = sorted(off for (_, where, off), n in came.items() if where == part for _ in range(n))
             due = [offset for offset in present[part] if offset >= new]
             if self.scenario.kind == COMPACTED:
-                # Records that the cleaner removes between the read and this look did exist.
+                # The cleaner may have removed records between the read and this check, so the source may have read
+                # further records.
                 assert set(due) <= set(read), f"partition {part}: {read} came, not {due}\n{preview}"
                 assert all(offset >= new for offset in read), f"partition {part}: {read} came\n{preview}"
                 assert len(read) == len(set(read)), f"partition {part}: {read} came\n{preview}"

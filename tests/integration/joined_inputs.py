@@ -1,7 +1,7 @@
 """A view that joins a Kafka-Avro table, a NATS stream and an Iceberg table, which change while their sources move.
 
-The expected rows come from Python dictionaries: the records that were written, and the position from which each
-statement makes its source continue. rw_sql is never asked for a position. The statements are drawn by a seed.
+The expected rows are computed in Python, from the records that were written and from the positions at which each
+statement makes its source continue. These positions are never read from rw_sql. A seed draws the statements.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MOST_STAGES = 5
 
 
 class JoinedInputs:
-    """Three upstreams, a source or table over each, and the views that join them.
+    """Three upstreams, a source or table over each upstream, and the views that join the sources and tables.
 
     ``name`` begins the names of topics and streams.
     """
@@ -73,14 +73,15 @@ class JoinedInputs:
 
     @property
     def readings(self) -> dict[str, Reading[Any]]:
-        """What each source reads."""
+        """The expected reads of each source."""
         up = self.upstreams
         return {USERS: up.users, CLICKS: up.clicks, PRICES: up.prices}
 
     def run(self, *, moves: int, steps: int, seconds: float = 0.0) -> Counter[str]:
-        """Writes in ``steps`` steps with so many moves in between, over at least ``seconds``; returns the counts.
+        """Writes records in ``steps`` steps, with ``moves`` moves in between, in at least ``seconds`` seconds. Returns
+        the counts.
 
-        No kind of move is repeated before every other kind was drawn.
+        A kind of move is repeated only after all other kinds have been drawn.
         """
         began, never = time.monotonic(), threading.Event()
         deck: list[str] = []
@@ -106,7 +107,7 @@ class JoinedInputs:
     # The moves.
 
     def move(self, kind: str) -> None:
-        """One move, after which every row is compared."""
+        """Makes one move, and compares every row afterwards."""
         if kind == "refresh" and self.upstreams.stage == _MOST_STAGES:
             kind = "topic"
         self._settle()
@@ -138,7 +139,8 @@ class JoinedInputs:
             reading.read_on(self.stage)
 
     def _inject(self, source: str) -> None:
-        """Records are written while the source is paused, so that a target may skip records that were never read."""
+        """Injects positions into a source. Records are written while the source is paused, so that the injected
+        positions may skip records that were never read."""
         self._sql(f"PAUSE SOURCE {source}")
         self.upstreams.write()
         self._sql(f"INJECT SOURCE OFFSETS {source} {self._target(self.readings[source])} ALLOW CLAMP")
@@ -146,12 +148,12 @@ class JoinedInputs:
         self._sql(f"RESUME SOURCE {source}")
 
     def _target(self, reading: Reading[Any]) -> str:
-        """A target of INJECT, whose positions are set in ``reading``."""
+        """Draws a target of INJECT, and sets the target's positions in ``reading``."""
         bounds = {split: (reading.first, reading.end(split)) for split in reading.positions}
         kind = self.random.choice(["values", "values", "earliest", "latest", "shift", "shift"])
         if kind == "values":
             chosen = self.random.sample(sorted(bounds), self.random.randrange(1, len(bounds) + 1))
-            # Near the end, because each move to the beginning doubles the rows.
+            # The positions are near the end, because each move to the beginning doubles the number of rows.
             places = {
                 split: self.random.randrange(max(bounds[split][0], bounds[split][1] - 20), bounds[split][1] + 1)
                 for split in chosen
@@ -172,7 +174,7 @@ class JoinedInputs:
         reading = self.readings[source]
         lot = self.random.random()
         if lot < 0.3:
-            # Every split still exists, and the source continues where it is.
+            # Every split still exists, so the source continues at its positions.
             self.upstreams.write()
             self._sql(f"RESET SOURCE SPLITS {source}")
         elif lot < 0.7 and source == USERS and self.upstreams.add_partition():
@@ -183,7 +185,8 @@ class JoinedInputs:
             reading.begin(*reading.positions)
 
     def _redirect(self, source: str, *, as_block: bool = False) -> None:
-        """A move to the other topic or stream, from its first record or from an injected position."""
+        """Moves a source to the other topic or stream, where the source begins at the first record or at an injected
+        position."""
         is_block = as_block or self.random.random() < 0.5
         if is_block:
             self._sql("BEGIN UNSAFE")
@@ -198,7 +201,8 @@ class JoinedInputs:
             self._sql("COMMIT")
 
     def _other(self, source: str) -> str:
-        """The statement that leads to the other topic or stream, which becomes the first of the two."""
+        """Makes the other topic or stream the first of the two, and returns the statement that moves the source to
+        it."""
         up = self.upstreams
         if source == USERS:
             up.topics.reverse()
@@ -209,7 +213,8 @@ class JoinedInputs:
         return f"ALTER SOURCE clicks UNSAFE SET (stream = '{up.streams[0]}', subject = '{up.streams[0]}.>')"
 
     def _undo(self) -> None:
-        """A move that is undone, before or after its source has read on; sometimes that undo is undone too."""
+        """Makes a move and undoes it, before or after the source has read further records. Sometimes, the undo is
+        undone too."""
         source = self.random.choice([USERS, CLICKS])
         reading = self.readings[source]
         named = self.upstreams.topics if source == USERS else self.upstreams.streams
@@ -246,7 +251,8 @@ class JoinedInputs:
         return int(self.session.sql("SHOW UNSAFE OPERATIONS")[0].operation)
 
     def _refresh(self) -> None:
-        """Writers use a new version of the schema, and then the table takes it over, before or after reading them."""
+        """Makes writers use a new version of the schema, and then runs REFRESH SCHEMA, with or without unread records
+        of the new version."""
         self.upstreams.add_field()
         self.upstreams.write()
         if self.random.random() < 0.5:
@@ -262,7 +268,7 @@ class JoinedInputs:
     # The comparison.
 
     def user_rows(self) -> dict[int, dict[str, Any]]:
-        """The rows of the table of users, by the records in the order in which they were read."""
+        """The expected rows of the table of users, computed from its records in the order in which they were read."""
         rows: dict[int, dict[str, Any]] = {}
         for record, stage in self.upstreams.users.log:
             if record is None:
@@ -275,7 +281,7 @@ class JoinedInputs:
         return rows
 
     def expected(self) -> dict[str, Counter[tuple[Any, ...]]]:
-        """The rows of each table and view."""
+        """The expected rows of each table and view."""
         users, clicks = self.user_rows(), self.upstreams.clicks.rows
         prices = [row for rows in self.upstreams.prices.rows for row in rows]
         of_item: dict[int, list[int]] = {}
@@ -299,7 +305,7 @@ class JoinedInputs:
         }
 
     def check(self) -> None:
-        """Everything that was written is read, and every table and view has the expected rows.
+        """Waits until all records are read, and checks that every table and view has the expected rows.
 
         Raises AssertionError with the differences and the statements so far.
         """
@@ -333,7 +339,8 @@ class JoinedInputs:
         return f"{wrong}; jobs: {jobs}; statements: {'; '.join(self.done[-40:])}"
 
     def _check_continuity(self) -> None:
-        """No prediction was wrong, and no source has repeated or skipped records between two operations."""
+        """Checks that no prediction was wrong, and that no source has repeated or skipped records between two
+        operations."""
         for source in self.readings:
             rows = [row.asDict() for row in self.session.sql(f"SHOW SOURCE CONTINUITY {source}")]
             wrong = [row for row in rows if row["status"] in ("DIFFERS", "BROKEN")]

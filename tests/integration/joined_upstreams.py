@@ -1,6 +1,6 @@
 """The upstreams of a join: two topics with Avro records of users, two streams of NATS, and an Iceberg table.
 
-Everything that is written is kept in Python, with what a source has read of it.
+The module stores all written records in Python, and which of these records a source must have read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _USERS, _LATE_USERS = range(40), range(1000, 1010)
-"""The users; the late ones are written to the partition that is added to a topic."""
+"""The ids of the users. The records of the late users are in the partition that is added to a topic."""
 
 _KEY = record_schema("Key", {"id": "long"})
 _OLD_KEY = record_schema("Key", {"id": "int", "part": "string"})
@@ -41,7 +41,7 @@ _NO_ID = b"\0\x7f\xff\xff\xff\x02"
 
 
 def fields_of(stage: int) -> dict[str, Any]:
-    """The fields of a user in the schema of a stage: each stage adds one field with a default."""
+    """The fields of a user in the schema of a stage. Each stage adds one field with a default."""
     added = {
         f"extra_{at}": {"type": "long", "default": at} if at % 2 else {"type": "string", "default": f"d{at}"}
         for at in range(stage)
@@ -50,7 +50,7 @@ def fields_of(stage: int) -> dict[str, Any]:
 
 
 def schemas_of(stage: int) -> list[dict[str, Any]]:
-    """The schemas of the writers of a stage. The last is that of the table after REFRESH SCHEMA."""
+    """The schemas of the writers of a stage. The last schema is the table's schema after REFRESH SCHEMA."""
     fields = fields_of(stage)
     wide = {"gone": {"type": "array", "items": "string"}, **dict(reversed(fields.items()))}
     return [_OLD, record_schema("User", wide), record_schema("User", fields)]
@@ -58,13 +58,13 @@ def schemas_of(stage: int) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserRecord:
-    """A record of a user: the written fields, or None for a delete."""
+    """A record of a user. ``written`` are the written fields, or None for a delete."""
 
     id: int
     written: Mapping[str, Any] | None
 
     def row(self, stage: int) -> dict[str, Any] | None:
-        """The row by the table's schema of a stage."""
+        """The row that the table makes from the record with the schema of a stage."""
         if self.written is None:
             return None
         found = {}
@@ -75,11 +75,11 @@ class UserRecord:
 
 @dataclass(slots=True)
 class Reading(Generic[T]):
-    """What one source reads.
+    """The expected reads of one source.
 
-    ``splits`` contains all records of its upstreams, None for one that cannot be decoded; ``first`` is the offset of a
-    split's first record. ``positions`` are the next offsets of the splits that the source reads. ``log`` contains what
-    it has read, each with the stage at that time.
+    ``splits`` contains all records of the source's upstreams, with None for a record that cannot be decoded. ``first``
+    is the offset of a split's first record. ``positions`` are the next offsets of the splits that the source reads.
+    ``log`` contains the records that the source has read, each with the stage at the time of the read.
     """
 
     first: int
@@ -92,30 +92,31 @@ class Reading(Generic[T]):
         return self.first + len(self.splits[split])
 
     def begin(self, *splits: str) -> None:
-        """The source reads these splits from their first records, and no others."""
+        """Makes the source read only these splits, from their first records."""
         self.positions = dict.fromkeys(splits, self.first)
 
     def read_on(self, stage: int) -> None:
-        """The source reads all splits to their ends."""
+        """Makes the source read all of its splits to their ends."""
         for split, at in self.positions.items():
             self.log += [(record, stage) for record in self.splits[split][max(0, at - self.first) :]]
             self.positions[split] = self.end(split)
 
     @property
     def rows(self) -> list[T]:
-        """The rows of a table or view to which every record adds one."""
+        """The rows of a table or view to which every record adds one row."""
         return [record for record, _ in self.log if record is not None]
 
     @property
     def errors(self) -> int:
-        """The number of times that a record that cannot be decoded was read."""
+        """The number of reads of records that cannot be decoded."""
         return sum(record is None for record, _ in self.log)
 
 
 class JoinedUpstreams:
     """Writes to the upstreams at random. ``name`` begins the names of topics and streams.
 
-    The first of ``topics`` and of ``streams`` is the one that is read. ``stage`` is that of the writers' newest schema.
+    The sources read the first of ``topics`` and the first of ``streams``. ``stage`` is the stage of the writers' newest
+    schema.
     """
 
     def __init__(
@@ -144,16 +145,17 @@ class JoinedUpstreams:
         self.prices.begin(NAME)
 
     def read_topic(self) -> None:
-        """The table of users reads the first topic, from its first records."""
+        """Makes the table of users read the first topic, from its first records."""
         topic = self.topics[0]
         self.users.begin(*(f"{topic}:{part}" for part in range(self.partitions[topic])))
 
     def read_stream(self) -> None:
-        """The source of clicks reads the first stream, from its first message."""
+        """Makes the source of clicks read the first stream, from its first message."""
         self.clicks.begin(self.streams[0])
 
     def add_partition(self) -> bool:
-        """Adds a partition to the first topic, which is read from its first record; False if it has one already."""
+        """Adds a partition to the first topic. The partition is read from its first record. Returns False if a
+        partition was already added to the topic."""
         topic = self.topics[0]
         if self.partitions[topic] > 2:
             return False
@@ -164,12 +166,13 @@ class JoinedUpstreams:
         return True
 
     def add_field(self) -> None:
-        """Writers use a new version of their schema from now on."""
+        """Makes writers use a new version of their schema from now on."""
         self.stage += 1
         self._register()
 
     def _register(self) -> None:
-        """Registers the schemas of the stage, that of the table last, because it must be the newest."""
+        """Registers the schemas of the stage. The table's schema is registered last, because it must be the newest
+        schema."""
         for topic in self.topics:
             self.writer.register(f"{topic}-key", _OLD_KEY)
             self.writer.register(f"{topic}-key", _KEY)
@@ -197,7 +200,7 @@ class JoinedUpstreams:
         produce(self.bootstrap, topic, made)
 
     def _user(self, topic: str, id_: int, part: int) -> tuple[UserRecord | None, Record]:
-        """A record of a user, and its bytes by a random schema."""
+        """A record of a user, and the record's bytes, written with a random schema."""
         dice, lot = self.random, self.random.random()
         key = dice.choice([(_KEY, {"id": id_}), (_OLD_KEY, {"id": id_, "part": "x"})])
         if lot < 0.04:

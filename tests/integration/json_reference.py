@@ -1,7 +1,8 @@
-"""A second implementation of FORMAT PLAIN ENCODE JSON in plain Python, and random texts for it.
+"""A second implementation of FORMAT PLAIN ENCODE JSON in plain Python. Also makes random texts for this implementation
+and the decoder.
 
-It shares only the documentation of the format with the decoder. Python's ``json`` (without its constants) and Jackson's
-ObjectMapper decide whether a text is JSON; they must agree.
+The implementation has nothing in common with the decoder except the documentation of the format. Python's ``json``
+(without its constants) and Jackson's ObjectMapper decide whether a text is JSON, and both must agree.
 """
 
 from __future__ import annotations
@@ -39,18 +40,19 @@ class WrongError(Exception):
 
 
 class Number(str):
-    """A number in its written form."""
+    """A number with its original spelling."""
 
 
 class Members(list[tuple[str, Any]]):
-    """An object in its written form: equal names one after the other."""
+    """The members of an object in their original order. Equal names may occur several times."""
 
 
-# What a text comes to
+# The row of a text
 
 
 def parse(raw: bytes, longest_number: int | None = LONGEST_NUMBER) -> Any:
-    """Strict JSON of UTF-8. Raises WrongError for anything else, and for a number that has more characters."""
+    """Parses strict JSON in UTF-8. Raises WrongError for any other text, and for a number with more than
+    ``longest_number`` characters."""
 
     def refuse(word: str) -> Any:
         raise ValueError(word)
@@ -66,7 +68,7 @@ def parse(raw: bytes, longest_number: int | None = LONGEST_NUMBER) -> Any:
 
 
 def row_of(raw: bytes, columns: Collection[str] = ()) -> dict[str, Any]:
-    """The row of a value; all columns of COLUMNS by default. Raises WrongError if the value has none."""
+    """The row of a value, by default with all columns of COLUMNS. Raises WrongError if the value has no row."""
     kinds = {
         "id": _integer(63), "name": _text, "userid": _integer(31), "amount": _amount, "ratio": _ratio, "doc": _text,
         "ison": _boolean, "addr": _struct({"zipcode": _text, "no": _integer(31)}),
@@ -76,8 +78,8 @@ def row_of(raw: bytes, columns: Collection[str] = ()) -> dict[str, Any]:
 
 
 def nested_row_of(raw: bytes) -> dict[str, Any]:
-    """The row of a value with four of the columns, where ``lines`` has only numbers and strings. Raises WrongError if
-    the value has none."""
+    """The row of a value with four of the columns. The structs in ``lines`` contain only numbers and strings. Raises
+    WrongError if the value has no row."""
     kinds = {
         "id": _integer(63), "ratio": _ratio, "addr": _struct({"zipcode": _text, "no": _integer(31)}),
         "lines": _array(_struct({"sku": _text, "qty": _integer(31)})),
@@ -95,7 +97,8 @@ def _row(kinds: dict[str, Any], raw: bytes) -> dict[str, Any]:
 
 
 def _check_limits(value: Any, depth: int, longest_number: int | None) -> None:
-    """Raises WrongError for a text that is nested more deeply than Jackson accepts, or has a longer number."""
+    """Raises WrongError for a text that is nested more deeply than Jackson accepts, or that contains a longer number
+    than Jackson accepts."""
     if depth > DEEPEST:
         raise WrongError("too deep")
     match value:
@@ -110,7 +113,8 @@ def _check_limits(value: Any, depth: int, longest_number: int | None) -> None:
 
 
 def _check_characters(value: Any) -> None:
-    """Raises WrongError for an escape that is half of a character: no text of UTF-8 has it."""
+    """Raises WrongError for an escape that is half of a character, because UTF-8 cannot represent half of a
+    character."""
     match value:
         case str():
             try:
@@ -162,7 +166,7 @@ def _map(value: Any) -> dict[str, Any] | None:
 
 
 def _digits(value: Any, pattern: str) -> str:
-    """The text of a number, which a string may hold."""
+    """The text of a number. The number may also be inside a string."""
     if not isinstance(value, str) or not re.fullmatch(pattern, value):
         raise WrongError("no number")
     return value
@@ -218,7 +222,7 @@ def _boolean(value: Any) -> bool | None:
 
 
 def _text(value: Any) -> str | None:
-    """A string's content, or JSON of anything else with its digits."""
+    """The content of a string. For any other value, the value as JSON, with all of its digits."""
     match value:
         case None:
             return None
@@ -269,11 +273,11 @@ _SPELLINGS = {
 
 
 class Texts:
-    """Random values for a source with COLUMNS: valid ones, and values with one fault."""
+    """Makes random values for a source with COLUMNS. A value is valid, or has one fault."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        # Each text has only one spelling of a name. Another test checks which of two different spellings counts.
+        # Each text spells a name in only one way. Another test checks which of two different spellings applies.
         self._spelled: dict[str, str] = {}
 
     def draw(self) -> bytes:
@@ -398,7 +402,8 @@ class Texts:
 
 
 def compare(spark: SparkSession, seed: int, count: int) -> Counter[str]:
-    """Decodes that many random texts and asserts that each gives its expected result: one right row, or one error."""
+    """Decodes ``count`` random texts. Asserts that each text gives its expected result, which is one correct row or one
+    error."""
     texts = Texts(Random(f"json {seed}"))
     values = [texts.draw() for _ in range(count)]
     statement = source_definition(
@@ -469,8 +474,8 @@ def _plain(value: Any) -> Any:
 
 
 def _by_jackson(spark: SparkSession, values: list[bytes]) -> list[bool]:
-    """Whether Jackson reads each value as one JSON value. It gets the text, because it guesses the encoding of
-    bytes."""
+    """Returns, for each value, whether Jackson reads it as one JSON value. Jackson gets the text, because it would
+    guess the encoding of bytes."""
     from py4j.protocol import Py4JJavaError
 
     jvm: Any = spark._jvm

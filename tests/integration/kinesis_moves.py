@@ -1,7 +1,8 @@
-"""Random moves of one source over a Kinesis stream that is resharded meanwhile: each preview is compared with the rows.
+"""Random moves of one source over a Kinesis stream that is resharded at the same time. Each preview is compared with
+the rows.
 
-Every record contains its number, and every row its shard and sequence number, so it is known for each record how often
-it arrived.
+Every record contains its number, and every row contains its shard and its sequence number. Therefore, the rows show how
+often each record has arrived.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Totals:
 
 @dataclass(slots=True)
 class MovedStream:
-    """A source with a view of all its rows, over a stream whose shards this class fills, splits and merges."""
+    """A source with a view of all its rows. The source reads a stream whose shards this class fills, splits and
+    merges."""
 
     session: AttachedSession
     server: KinesisServer
@@ -73,16 +75,17 @@ class MovedStream:
         self.server.delete(self.name)
 
     def run(self, moves: int) -> Totals:
-        """Makes so many moves, with a check after each."""
+        """Makes ``moves`` moves, with a check after each move."""
         for _ in range(moves):
             self.move(self.random.choice(MOVES))
         return self.total
 
     def move(self, move: str) -> None:
-        """One move: while the source is paused, records are sent and shards split; then the preview is compared."""
+        """Makes one move. While the source is paused, records are sent and shards are split or merged. Afterwards, the
+        preview is compared with the rows."""
         source = f"s_{self.name}"
         if move == "reshard":
-            # While the source runs, no record is lost or doubled, and records are read in their order.
+            # Resharding while the source runs must not lose or repeat a record.
             self._reshard()
             before = self.rows
             self._read_on()
@@ -111,7 +114,7 @@ class MovedStream:
 
     @property
     def _skipped(self) -> set[Row]:
-        """The records that a move has left out and that no later one has read."""
+        """The records that a move has skipped and that were not read after a later move."""
         return {row for row in self.sent if row not in self.rows and row[1] < self.reached.get(row[0], 0)}
 
     @property
@@ -138,7 +141,8 @@ class MovedStream:
     def _target(self, move: str) -> str:
         match move:
             case "values":
-                # The source does not have a NEW shard yet: it split while the source is paused.
+                # A NEW shard cannot be named, because the shard was created while the source was paused, and the source
+                # does not have it yet.
                 statuses = self.session.split_statuses(f"s_{self.name}")
                 shards = sorted({shard for shard, _ in self.sent} & {of for of in statuses if statuses[of] != NEW})
                 chosen = self.random.sample(shards, self.random.randrange(1, len(shards) + 1))
@@ -175,7 +179,8 @@ class MovedStream:
             left = [row for row in self.sent if row[0] == shard and row[1] < start and row not in self.rows]
             if old != "-":
                 left = [row for row in left if row[1] >= min(int(old), ENDED)]
-            # Sequence numbers do not count: a preview says that there may be some, and never fails to say it.
+            # Sequence numbers do not count records. A preview therefore only says that there may be duplicates or gaps,
+            # and must always say so if there are any.
             assert not doubled or "DUPLICATES" in verdict, f"{shard}: {doubled} doubled\n{preview}"
             assert not left or "GAP" in verdict, f"{shard}: {left} left out\n{preview}"
             self.total.duplicates += doubled

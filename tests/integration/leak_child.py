@@ -1,8 +1,8 @@
-"""A process with secrets that uses every feature that could leak them, and is killed in the middle.
+"""A process with secrets that uses every feature that could reveal them, and that is killed in the middle.
 
-Run as ``python -m tests.integration.leak_child``, its task as JSON on the standard input. Its output goes to files
-under its folder. A canary value takes the ways that a secret must not take, so that a search that finds it is known to
-work.
+Run as ``python -m tests.integration.leak_child``, with its task as JSON on standard input. The process writes its
+output to files below its folder. It also writes a canary value to each place where a secret must not occur. A search
+that finds the canary is known to work.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ _PAGES = (
 )
 
 MORE_THAN_A_THREAD_READS = 150_000
-"""As many records in one batch are read by Spark's Kafka client, and their offsets are in a checkpoint."""
+"""A number of records. Spark's Kafka client reads a batch of this size, and the offsets of the batch are in a
+checkpoint."""
 
 
 class Child:
@@ -57,7 +58,8 @@ class Child:
             (self.root / name).mkdir()
 
     def connect(self) -> SparkSession:
-        """A session with as much output as possible: every log at DEBUG, the UI on, the event log compressed."""
+        """A session with as much output as possible. Every log has the level DEBUG, the UI is on, and the event log is
+        compressed."""
         logging.basicConfig(level=logging.DEBUG, filename=self.root / "logs" / "python.log")
         log4j = self.root / "log4j2.properties"
         log4j.write_text(DEBUG_LOG4J.format(file=self.root / "logs" / "log4j.log"), encoding="utf-8")
@@ -88,7 +90,7 @@ class Child:
         )
 
     def say(self, spark: SparkSession, *statements: str) -> None:
-        """Statements; their rows and errors go to files."""
+        """Runs statements, and writes their rows and errors to files."""
         from pyspark.errors import PySparkException
 
         import rw_sql
@@ -108,7 +110,7 @@ class Child:
         (self.root / folder / f"{self.answers}.txt").write_text(text, encoding="utf-8")
 
     def run(self) -> None:
-        """Everything, up to the kill."""
+        """Runs all parts, up to the kill."""
         spark = self.connect()
         task, canary = self.task, self.canary
         value, second, wrong, literal, *_ = task["values"]
@@ -165,7 +167,7 @@ class Child:
             "SHOW METRICS",
             *(f"SELECT * FROM rw_catalog.{view}" for view in task["views"]),
         )
-        # The frame is kept, so that its files on the local disk are not cleaned up.
+        # The variable keeps the DataFrame alive, so that its files on the local disk are not removed.
         kept = spark.sql(f"SELECT c, count(*) FROM VALUES ('{canary}'), ('x') AS t (c) GROUP BY c")
         kept = kept.persist(StorageLevel.DISK_ONLY)
         kept.collect()
@@ -177,7 +179,8 @@ class Child:
         self.crash(spark, value)
 
     def elsewhere(self, spark: SparkSession) -> None:
-        """Secrets of a bucket that is read, and of a database that is written to, if there is one."""
+        """Uses the secrets of a bucket that is read, and of a database to which a sink writes, if there is a
+        database."""
         *_, key, password = self.task["values"]
         bucket = f"s3.region = 'us-east-1', s3.endpoint = '{self.task['s3']}', s3.access.key = 'k'"
         self.say(
@@ -203,7 +206,8 @@ class Child:
         )
 
     def metrics(self, spark: SparkSession) -> None:
-        """The metrics for Prometheus, the status page, and the output of ``rw-sql status``."""
+        """Stores the metrics for Prometheus, the status page, and the output of ``rw-sql status`` and of similar
+        commands."""
         import rw_sql
         from rw_sql.runtime.status.http_server import StatusServer
 
@@ -230,12 +234,12 @@ class Child:
         set_scram_password(self.task["plain"], "leak", password)
 
     def fill(self, topic: str, ids: range, *, times: int = 1) -> None:
-        """Records that carry the canary, each ``times`` times."""
+        """Produces records that contain the canary, each record ``times`` times."""
         rows = [{"id": id_, "name": f"{self.canary} {id_}"} for id_ in ids] * times
         produce(self.task["plain"], topic, [Record(value=json.dumps(row).encode()) for row in rows])
 
     def notebook(self, spark: SparkSession, literal: str, wrong: str) -> None:
-        """Cells of an IPython shell: their printed output, results and errors."""
+        """Runs cells in an IPython shell, and stores their output, results and errors."""
         from IPython.core.interactiveshell import InteractiveShell
 
         shell = InteractiveShell.instance()
@@ -254,7 +258,7 @@ class Child:
             self.keep("notebook", printed.getvalue())
 
     def pages(self, spark: SparkSession) -> None:
-        """Every page of Spark's UI, the pages linked from it, and the answers of its REST interface."""
+        """Stores every page of Spark's UI, the linked pages, and the answers of the UI's REST interface."""
         base = spark.sparkContext.uiWebUrl
         assert base is not None
         base = re.sub(r"//[^:/]+:", "//127.0.0.1:", base)
@@ -280,7 +284,7 @@ class Child:
                     todo.append(link.replace("&amp;", "&"))
 
     def crash(self, spark: SparkSession, value: str) -> None:
-        """Another change of the secret, in the middle of which this process is killed."""
+        """Changes the secret once more. This process is killed in the middle of the change."""
         from rw_sql.runtime.support import faults
 
         self.rotate(value)

@@ -1,9 +1,9 @@
-"""Random moves of one source over two streams of a real server: each preview is compared with the rows themselves.
+"""Random moves of one source over two streams of a real server. Each preview is compared with the rows.
 
-The server is one of NATS; ``rabbit_moves`` does the same on one of RabbitMQ.
+The server is a NATS server. ``rabbit_moves`` does the same with a RabbitMQ server.
 
-Every message contains its stream's incarnation and every row its stream and sequence number, so it is known for each
-message how often it arrived.
+Every message contains the incarnation of its stream, and every row contains its stream and its sequence number.
+Therefore, the rows show how often each message has arrived.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ROW = re.compile(r"^\s+(\S+)\s+(\d+|-)\s+(\d+|-)\s+(\[\d+, \d+\)|not there|unkn
 _COUNT = r"{} (?:at most )?(\d+)"
 
 Row = tuple[str, str, int]
-"""A message as its row describes it: its life, its stream and its sequence number."""
+"""A message as its row describes it: the incarnation of the stream, the stream and the sequence number."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Totals:
 class MovedStreams:
     """A source with a view of all its rows, over two streams that this class fills, purges and creates again.
 
-    The second stream also has messages of a subject that the source does not read, and deleted ones.
+    The second stream also has deleted messages, and messages of a subject that the source does not read.
     """
 
     connector = "nats"
@@ -57,7 +57,7 @@ class MovedStreams:
         self.rows: Counter[Row] = Counter()
         self.ends: dict[str, int] = {}
         self.reached: dict[str, int] = {}
-        """For each stream in its present incarnation: the end of the newest batch that was read."""
+        """Maps each stream, in its present incarnation, to the end of the newest batch that was read."""
         self.options = self._made_options()
         self.times = [int(time.time() * 1000)]
         for stream in self.streams:
@@ -78,13 +78,14 @@ class MovedStreams:
             self.server.delete(stream)
 
     def run(self, moves: int) -> Totals:
-        """Makes so many moves, with a check after each."""
+        """Makes ``moves`` moves, with a check after each move."""
         for _ in range(moves):
             self.move(self.random.choice(MOVES))
         return self.total
 
     def move(self, move: str) -> None:
-        """One move: while the source is paused, messages are added and removed; then the preview is compared."""
+        """Makes one move. While the source is paused, messages are added and removed. Afterwards, the preview is
+        compared with the rows."""
         source = f"s_{self.name}"
         self.session.sql(f"PAUSE SOURCE {source}")
         self._fill()
@@ -128,7 +129,7 @@ class MovedStreams:
         return {stream: (splits[stream].start, splits[stream].end) for stream in self.streams}
 
     def present(self, stream: str) -> list[int]:
-        """The sequence numbers of the messages that the source reads, by a subscription of their own."""
+        """The sequence numbers of the messages that the source must read, from a separate subscription."""
         start, end = self.bounds()[stream]
         (table,) = NatsPartReader().read({**self.options, "subject": ">"}, (stream, start, end, None))
         return [row["_rw_offset"] for row in table.to_pylist() if ".skip" not in row["subject"]]
@@ -146,7 +147,8 @@ class MovedStreams:
         bounds = self.bounds()
         start, end = bounds[self.streams[1]]
         if self.random.random() < 0.3 and end - start > 4:
-            # Not the first one: that would be a purge. Its messages may all be read, or not.
+            # The first message is not deleted, because its deletion would be a purge. The deleted message may have been
+            # read or not.
             self.server.delete_messages(self.streams[1], *self._existing(self.streams[1], start + 1, end))
         if self.random.random() < 0.3:
             stream = self.random.choice(self.streams)
@@ -194,7 +196,7 @@ class MovedStreams:
                 raise AssertionError(move)
 
     def _make_group(self, stream: str, group: str, at: int) -> None:
-        """A durable consumer that has acknowledged everything before a position."""
+        """Creates a durable consumer that counts all messages before a position as acknowledged."""
         from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
         config = ConsumerConfig(

@@ -1,8 +1,8 @@
-"""A process that writes large batches into tables in an object store, and suspends itself at given points.
+"""A process that writes large batches to tables in an object store, and that suspends itself at given fault points.
 
-Each line of standard input is a task as JSON, and each line of standard output its result. ``pause`` names the fault
-point at which the process and its JVM stop (SIGSTOP), right after they have reported it; the parent process resumes
-them.
+Each line of standard input is a task as JSON, and each line of standard output its result. ``pause`` names a fault
+point. At this point, the process reports the pause, and suspends itself and its JVM (SIGSTOP). The parent process
+resumes them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def main(warehouse: str) -> None:
-    """Serves tasks until standard input ends. The store's address and keys are in the environment alone."""
+    """Serves tasks until standard input ends. Only the environment contains the address and the keys of the store."""
     first = rw_sql.connect(f"{warehouse}/live", run_jobs=False, config=FEW_ROWS)
     rw_sql.detach(first)
     sessions = SparkSessions(first)
@@ -62,7 +62,8 @@ def main(warehouse: str) -> None:
 
 
 def do(spark: SparkSession, warehouse: Warehouse, outputs: dict[str, JobOutput], task: dict[str, Any]) -> None:
-    """Opens a table (``open``), appends rows to it or merges them into it."""
+    """Carries out a task on a table: opens the table (``open``), appends or merges rows, or reads the table's change
+    feed (``feed``)."""
     path = f"{warehouse.uri}/{task['table']}"
     frame = spark.createDataFrame([tuple(row) for row in task["rows"]], task["schema"]).coalesce(1).persist()
     match task["do"]:

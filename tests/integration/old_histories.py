@@ -1,8 +1,8 @@
 """Random histories of two tables and recomputed views, with pauses of an hour or a week.
 
-Rows are inserted and deleted, sometimes with a wait and sometimes without. In a pause, all stored data becomes old,
-while the jobs continue to run or have been stopped in the middle of a batch. At each pause, and at the end, every view
-is compared with the result of its query for the rows of a dictionary.
+Rows are inserted and deleted, sometimes with a wait and sometimes without a wait. In a pause, all stored data becomes
+old. The jobs continue to run during the pause, or were stopped before, possibly in the middle of a batch. Before some
+pauses, and at the end, every view is compared with the result of its query for the rows of a dictionary.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ QUERIES: Mapping[str, str] = {
     "in_both": "SELECT id FROM a WHERE id IN (SELECT id FROM b WHERE v > 20)",
     "either": "SELECT id, v FROM a UNION SELECT id, v FROM b",
 }
-"""The queries of views that read their inputs as of the end versions of a batch."""
+"""The queries of the views. The views read their inputs at the versions at which a batch ends."""
 
 VIEWS, KEYS, ROWS = 3, 8, 5
 _DELETED = 0.25
@@ -47,7 +47,8 @@ _DELETED = 0.25
 class OldHistory:
     """One history, drawn by a seed. Most of its steps have a pause.
 
-    ``pause`` lets that many seconds pass while the jobs run; by default it makes the files older instead.
+    ``pause`` is a function that lets a number of seconds pass while the jobs run. By default, it makes the files older
+    instead.
     """
 
     session: AttachedSession
@@ -79,8 +80,8 @@ class OldHistory:
         return self.facts
 
     def run_quiet(self) -> Mapping[str, int]:
-        """All views: existing rows are read, then comes a pause, then both tables are written to at once, several
-        times."""
+        """Runs a history with all views. The views read existing rows, a pause follows, and then both tables are
+        written at the same time, several times."""
         self._create(sorted(QUERIES))
         for _ in range(3):
             for name in self.tables:
@@ -121,7 +122,7 @@ class OldHistory:
         self.story.append(f"{len(records)} records to {name}")
 
     def _pause(self) -> None:
-        """The jobs continue, and all that they have written so far becomes old."""
+        """Makes all files that the jobs have written so far old, while the jobs continue to run."""
         seconds = self.draw.choice((HOUR, WEEK))
         assert self.pause is not None
         self.pause(seconds)
@@ -129,7 +130,8 @@ class OldHistory:
         self.story.append(f"-- {seconds:.0f} s pass")
 
     def _stop_for_a_while(self) -> None:
-        """The jobs stop at any point, perhaps with a batch planned and not committed, and continue later."""
+        """Stops the jobs at an arbitrary point, possibly with a batch that is planned but not committed. The jobs
+        continue after a pause."""
         seconds = self.draw.choice((HOUR, WEEK + HOUR))
         self.session.detach()
         grow_old(Path(self.session.warehouse), seconds)
@@ -152,7 +154,8 @@ class OldHistory:
         self.story.append("-- compared")
 
     def _wanted(self) -> dict[str, list[tuple[Any, ...]]]:
-        """The results of the queries for the dictionaries, in a session without rw_sql's tables."""
+        """The results of the queries for the rows of the dictionaries, computed in a session without rw_sql's
+        tables."""
         spark = self.session.spark.newSession()
         for name, rows in self.tables.items():
             spark.createDataFrame(sorted(rows.items()), "id INT, v INT").createOrReplaceTempView(name)

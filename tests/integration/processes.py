@@ -25,7 +25,7 @@ PROGRAM = [sys.executable, "-c", "from rw_sql.cli.main import app; app(prog_name
 
 
 class Server:
-    """A running ``rw-sql serve``. When the process ends, its JVM ends a moment later."""
+    """A running ``rw-sql serve``. The JVM of the process ends a moment after the process."""
 
     def __init__(self, warehouse: str, folder: Path, *options: str) -> None:
         self._log = (folder / f"serve-{time.monotonic_ns()}.log").open("w+b")
@@ -44,28 +44,28 @@ class Server:
         return self.process.pid
 
     def is_serving(self) -> bool:
-        """True if it has reported that it serves or stands by. Fails if it has ended."""
+        """True if the server has reported that it serves or stands by. Fails if the server has ended."""
         said = self.said()
         assert self.process.poll() is None, said
         return "serving" in said or "standing by" in said
 
     def said(self) -> str:
-        """The output so far."""
+        """The server's output so far."""
         self._log.seek(0)
         return self._log.read().decode(errors="replace")
 
     def kill(self) -> None:
-        """SIGKILL, like a power failure of the machine."""
+        """Kills the server with SIGKILL, like a power failure of the machine."""
         self.process.send_signal(signal.SIGKILL)
         assert self.process.wait(LAST_RESORT_SECONDS) == -signal.SIGKILL
 
     def terminate(self) -> int:
-        """SIGTERM; its exit status."""
+        """Ends the server with SIGTERM, and returns its exit status."""
         self.process.terminate()
         return self.process.wait(LAST_RESORT_SECONDS)
 
     def close(self) -> None:
-        """Ends the server if it still runs."""
+        """Ends the server if it is still running."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait(LAST_RESORT_SECONDS)
@@ -79,7 +79,7 @@ def owner_pid(warehouse: str) -> int | None:
 
 
 class Terminal:
-    """A program at its own terminal: its input and its display."""
+    """A program at a terminal of its own. The methods type input and read the output."""
 
     def __init__(self, end: int, process: subprocess.Popen[bytes]) -> None:
         self._end = end
@@ -120,8 +120,8 @@ class Terminal:
 
 
 def _take_terminal() -> None:
-    """Runs in the child process. Makes the terminal control this process; otherwise Ctrl-C would be a character like
-    any other."""
+    """Runs in the child process. Makes the terminal the controlling terminal of this process. Otherwise, Ctrl-C would
+    be an ordinary character."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 

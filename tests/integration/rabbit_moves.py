@@ -10,7 +10,7 @@ from tests.integration.nats_moves import MovedStreams
 
 
 class RabbitMovedStreams(MovedStreams):
-    """Streams of RabbitMQ. The stored offsets of consumers leave holes in them; messages are not removed."""
+    """Streams of RabbitMQ. Stored offsets of consumers leave holes in these streams. Messages are not removed."""
 
     connector = "rabbitmq"
 
@@ -26,7 +26,7 @@ class RabbitMovedStreams(MovedStreams):
         return {stream: (splits[stream].start, splits[stream].end) for stream in self.streams}
 
     def present(self, stream: str) -> list[int]:
-        """The offsets of the stream's messages, by a subscription of their own."""
+        """The offsets of the stream's messages, from a separate subscription."""
         start, end = self.bounds()[stream]
         tables = RabbitPartReader().read(self.options, (stream, start, end))
         return [row["_rw_offset"] for table in tables for row in table.to_pylist()]
@@ -34,7 +34,7 @@ class RabbitMovedStreams(MovedStreams):
     def _fill(self) -> None:
         for stream in self.streams:
             value = json.dumps({"life": f"{stream}#{self.lives[stream]}"}).encode()
-            # Chunks of one message and of several.
+            # The messages are in chunks of one message and in chunks of several messages.
             self.server.publish(stream, [value] * self.random.randrange(1, 9))
             self.server.publish(stream, [value])
         self.times.append(int(time.time() * 1000))

@@ -1,4 +1,4 @@
-"""Random operations on a live source, undone in reverse order: each undo must restore the state before its
+"""Random operations on a live source, which are undone in reverse order. Each undo must restore the state before its
 operation."""
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ RECORDS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Met:
-    """The state before an operation: everything that an undo restores.
+    """The state before an operation, as far as an undo restores it.
 
-    ``states`` are the positions that the reader has reached, ``given`` those that statements have set.
+    ``states`` are the positions that the reader has reached, and ``given`` are the positions that statements have set.
     """
 
     definition: str
@@ -68,7 +68,7 @@ def met(warehouse: str) -> Met:
 
 
 def statements_of(lot: random.Random, topics: tuple[str, str]) -> tuple[str, ...]:
-    """One operation: a statement, or a whole block."""
+    """The statements of one operation, which is a single statement or a whole block."""
     inject = f"INJECT SOURCE OFFSETS s VALUES ('0' = {lot.randrange(RECORDS)}) ALLOW CLAMP"
     move = f"ALTER SOURCE s UNSAFE SET (topic = '{lot.choice(topics)}')"
     single = lot.choice(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldState:
-    """The catalog, its log of record, the jobs' runs and states, and the position of each source."""
+    """The catalog, the number of its operations, the runs and states of the jobs, and the positions of each source."""
 
     epoch: int
     operations: int

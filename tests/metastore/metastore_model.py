@@ -1,4 +1,5 @@
-"""A plain model of the catalog, operations that fit it, and short ways to records."""
+"""A plain model of the catalog, random operations that are valid for the model, and short functions that make
+records."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from rw_sql.metastore.snapshot import before_image, effect_of, fold
 
 
 class Make:
-    """Short ways to records and operations."""
+    """Short functions that make records and operations."""
 
     def source(self, id: int, name: str, topic: str = "orders") -> SourceRecord:
         return SourceRecord(
@@ -195,7 +196,8 @@ def check_lookups(snapshot: Snapshot) -> None:
 
 @st.composite
 def operations(draw: st.DrawFn, objects: dict[int, ObjectRecord], next_id: int) -> tuple[Change, ...]:
-    """Changes that are valid for the model's content, several in one operation and several for one key."""
+    """Draws changes that are valid for the model's content. One operation may have several changes, also for the same
+    key."""
     present = dict(objects)
     changes: list[Change] = []
     for _ in range(draw(st.integers(1, 4))):
@@ -255,7 +257,7 @@ def _replaced(draw: st.DrawFn, old: ObjectRecord, salt: int) -> ObjectRecord:
 
 
 def apply(snapshot: Snapshot, changes: tuple[Change, ...]) -> tuple[Snapshot, OperationRecord]:
-    """The snapshot after the operation, and the operation's record as the log would give it back."""
+    """Returns the snapshot after the operation, and the operation's record in the form in which the log returns it."""
     stored = changes_from_json(changes_to_json(changes))
     effect = effect_of(snapshot, snapshot.epoch + 1, "tester", stored)
     record: Any = SimpleNamespace(before=before_to_json(before_image(snapshot, effect)))

@@ -1,7 +1,9 @@
-"""Processes run statements on one warehouse at once, some of them are killed at random, and every outcome is checked.
+"""Several processes run statements on one warehouse at the same time, and some of the processes are killed at random.
+Afterwards, every outcome is checked.
 
-Many statements of different processes are about the same names. Therefore the order of the commits determines which of
-them take effect, and a plain model that replays the statements in this order knows the outcome of each.
+Many statements of different processes are about the same names. Therefore, the order of the commits determines which of
+these statements take effect. A plain model replays the statements in this order, and so determines the outcome of each
+statement.
 
 Run as ``python -m tests.metastore.statement_crowd``, this is one of the processes.
 """
@@ -48,7 +50,8 @@ _LATEST_KILL = 0.9
 _KILL_SECONDS = 0.5
 
 Model = dict[tuple[str, str], tuple[str, str | None]]
-"""The catalog of the model: kind and name of an object to its value and to the name of the secret that it uses."""
+"""The catalog of the model. Maps the kind and the name of an object to the object's value and to the name of the secret
+that the object uses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +90,7 @@ class Task:
 
 
 def tasks_of(seed: int, process: int, statements: int) -> list[Task]:
-    """The statements of a process; half of them are about names that all processes use."""
+    """The statements of a process. Half of the statements are about names that all processes use."""
     draw = random.Random(f"{seed}-{process}")
     tasks = []
     for number in range(statements):
@@ -133,9 +136,10 @@ def applied(model: Model, task: Task) -> Model:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a process tells about a statement: ``done`` or the error's code, and the newest epochs before and after the
-    statement. ``found`` is true if a process that was started again found its statement in the log. ``repeats`` is how
-    often the statement was refused because other statements were first for longer than ``statement_timeout``."""
+    """The report of a process about a statement: ``done`` or the error's code, and the newest epochs before and after
+    the statement. ``found`` is true if the process was killed during the statement, and its successor found the
+    statement in the log. ``repeats`` is the number of times that the statement was refused because other statements
+    were committed first for longer than ``statement_timeout``."""
 
     number: int
     outcome: str
@@ -146,14 +150,15 @@ class Told:
 
 
 def read_journal(file: Path) -> list[Told]:
-    """What the processes with this journal have told. The last line may be cut off by a kill."""
+    """The reports in a journal. A kill may have cut off the last line, which is left out."""
     lines = file.read_text(encoding="utf-8").split("\n")[:-1] if file.exists() else []
     return [Told(**json.loads(line)) for line in lines]
 
 
 @contextmanager
 def place(location: str, folder: Path) -> Iterator[tuple[str, S3Store | None]]:
-    """A new warehouse: on a disk (``local``) in a folder, or in an object store (``s3``) that ends with the block."""
+    """A context manager with a new warehouse. The warehouse is in a folder on a disk (``local``), or in an object store
+    (``s3``) that ends with the ``with`` block."""
     if location == "local":
         yield str(folder / "warehouse"), None
         return
@@ -166,7 +171,7 @@ def place(location: str, folder: Path) -> Iterator[tuple[str, S3Store | None]]:
 
 @dataclass(slots=True, kw_only=True)
 class Crowd:
-    """Some processes on one warehouse, and the kills among their statements."""
+    """Several processes that run statements on one warehouse, and kills of these processes."""
 
     folder: Path
     warehouse: str
@@ -230,13 +235,13 @@ class Crowd:
         raise AssertionError("every process ended before the last kill")
 
     def told(self) -> int:
-        """The number of statements whose outcome is told. Raises AssertionError if a process has failed."""
+        """The number of statements whose outcome has been reported. Raises AssertionError if a process has failed."""
         for process, running in self.running.items():
             assert running.poll() in (None, 0), self.story(process)
         return sum(len(read_journal(self.journal(process))) for process in range(self.processes))
 
     def journal(self, process: int) -> Path:
-        """The file in which a process tells its outcomes."""
+        """The file to which a process writes its reports."""
         return self.folder / f"journal-{process}.jsonl"
 
     def log(self, process: int) -> Path:
@@ -278,7 +283,7 @@ class Crowd:
         }
 
     def _check_log(self, metastore: Metastore, count: int) -> None:
-        """Each epoch is in the log once, with a commit id of its own."""
+        """Checks that each epoch is in the log exactly once, with a unique commit id."""
         rows = StoredTable(join(metastore.directory, "operations")).read(["epoch", "entry", "commit_id"]).to_pylist()
         committed = [row for row in rows if row["entry"] == "operation"]
         epochs = sorted(row["epoch"] for row in committed)
@@ -289,7 +294,8 @@ class Crowd:
     def _replayed(
         self, operations: Sequence[OperationRecord], journals: Mapping[int, Sequence[Told]]
     ) -> Sequence[Model]:
-        """The model's state after each epoch. Each operation is the next statement that its process calls done."""
+        """The model's state after each epoch. Checks that each operation is the next statement that its process has
+        reported as done."""
         done = {
             process: [
                 (tasks_of(self.seed, process, self.statements)[told.number], told)
@@ -315,8 +321,8 @@ class Crowd:
         return states
 
     def _check_catalog(self, metastore: Metastore, operations: Sequence[OperationRecord], model: Model) -> None:
-        """The catalog of a process that opens the warehouse, that of the projections and that of a replay of the log
-        are the model's."""
+        """Checks that three catalogs equal the model: the catalog of a process that opens the warehouse, the catalog in
+        the projections, and the catalog that results from a replay of the log."""
         replayed = Snapshot()
         for operation in operations:
             changes = changes_from_json(operation.changes)
@@ -346,13 +352,13 @@ def _objects(snapshot: Snapshot) -> set[tuple[str, str]]:
 
 
 def actor(process: int) -> str:
-    """The user as which a process runs its statements; the log names it."""
+    """The user name under which a process runs its statements. The log contains this name."""
     return f"p{process}"
 
 
 def main(warehouse: str, seed: int, process: int, statements: int, journal: str) -> None:
-    """Runs the statements of a process that have no outcome yet. First determines, from the log, whether the statement
-    during which the process before this one was killed took effect."""
+    """Runs the statements of a process whose outcomes have not been reported yet. If a predecessor of the process was
+    killed, first determines from the log whether the predecessor's last statement took effect."""
     tasks = tasks_of(seed, process, statements)
     os.environ.update({f"V{task.value}": "a value" for task in tasks})
     file = Path(journal)
@@ -375,7 +381,7 @@ def main(warehouse: str, seed: int, process: int, statements: int, journal: str)
                 try:
                     answer(context, parse_statement(tasks[number].text))
                     outcome = DONE
-                except ConcurrentCommit:  # Nothing was changed; the hint of the error is to run the statement again.
+                except ConcurrentCommit:  # Nothing was changed. The error's hint is to run it again.
                     repeats += 1
                 except SqlError as error:
                     if error.code not in REFUSALS:

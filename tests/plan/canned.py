@@ -1,4 +1,4 @@
-"""A world of dictionaries that lowering reads. Nothing in it runs; a test sets its facts."""
+"""A world of dictionaries, from which lowering reads facts. A test sets the facts, and nothing runs."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ ONE_COLUMN = '{"type":"struct","fields":[{"name":"id","type":"integer","nullable
 class CannedWorld:
     """A catalog, the content of its upstreams, the positions of its readers, and the statuses of its jobs.
 
-    ``topics`` are (address, topic) → splits. ``moved`` are positions that a log's commits have advanced; all others
-    come from the catalog. ``pieces`` are the contents of a log. ``run_number`` is the run that continues to read,
-    ``reader_epoch`` that of the oldest run that may still commit. ``target`` is the result of a look at a sink's
-    target, ``misfits`` are the columns that a PostgreSQL table cannot provide. ``analysis`` is Spark's result for every
-    query, ``analyze`` a function for each query. ``cuts`` are the ends of the logs of earlier terms.
-    ``is_trimmed``: the log has lost all of its rows. ``tables`` are the
-    user's own tables; ``upstream_tables``, ``lacks``, ``slot`` and ``changes`` are what a database has for change data
-    capture. ``asked`` lists the calls so far.
+    ``topics`` maps (address, topic) to the topic's splits. ``moved`` are positions that a log's commits have advanced;
+    all other positions come from the catalog. ``pieces`` are the contents of a log. ``run_number`` is the number of the
+    run that reads. ``reader_epoch`` is the epoch of the oldest run that may still commit. ``target`` is the state of a
+    sink's target. ``misfits`` are the columns that a PostgreSQL table cannot provide. ``analysis`` is Spark's result
+    for every query, unless ``analyze`` is a function that returns the result for a query. ``cuts`` maps a split to the
+    first offset that its log has lost. ``is_trimmed`` is true if rows have been deleted from the log. ``tables`` are
+    the user's own tables. ``upstream_tables``, ``lacks``, ``slot`` and ``changes`` are the facts about a database for
+    change data capture. ``asked`` lists the calls so far.
     """
 
     snapshot: Snapshot = field(default_factory=Snapshot)
@@ -96,7 +96,7 @@ class CannedWorld:
     analyze: Callable[[AnalyzedQuery], QueryAnalysis] | None = None
     tables: dict[str, TableLook] = field(default_factory=dict)
     current_tables: dict[str, str] = field(default_factory=dict)
-    """The full names of the tables of the current database, if it is not the one of jobs."""
+    """The full names of the tables in the current database, if jobs use another database."""
     analysis: QueryAnalysis = field(default_factory=lambda: QueryAnalysis(schema=ONE_COLUMN))
     target: SinkLook = field(default_factory=SinkLook)
     misfits: tuple[ColumnMisfit, ...] = ()
@@ -116,7 +116,7 @@ class CannedWorld:
     def put_topic(
         self, topic: str, *bounds: tuple[int, int], at: str = HERE, life: str = "first", cluster: str | None = None
     ) -> None:
-        """A topic with one partition per (start, end)."""
+        """Adds a topic with one partition for each pair (start, end)."""
         self.topics[at, topic] = tuple(
             UpstreamSplit(
                 split=f"{topic}:{number}", start=start, end=end, cluster=cluster or f"cluster {at}", incarnation=life
@@ -139,7 +139,7 @@ class CannedWorld:
             raise error.located(text) from error
 
     def run(self, *texts: str) -> Plan:
-        """Plans statements one by one and applies their changes to the catalog; returns the last plan."""
+        """Plans statements one by one, applies their changes to the catalog, and returns the last plan."""
         assert texts
         for text in texts:
             plan = self.plan(text)
@@ -148,7 +148,7 @@ class CannedWorld:
         return plan
 
     def commit(self, operation: Operation) -> None:
-        """Applies an operation to the catalog, and adds it to the log of record."""
+        """Applies an operation to the catalog, and adds the operation to the log of operations."""
         effect = effect_of(self.snapshot, self.snapshot.epoch + 1, "somebody", operation.changes)
         record = OperationRecord(
             epoch=effect.epoch,
@@ -168,13 +168,14 @@ class CannedWorld:
         self.apply(operation.changes)
 
     def apply(self, changes: tuple[Change, ...]) -> None:
-        """Puts changes into the catalog."""
+        """Applies changes to the catalog."""
         before, self.snapshot = self.snapshot, after(self.snapshot, changes)
-        # A law of every statement of every test: what no change affects need not be derived again.
+        # Checks an invariant for each statement of each test: the jobs of objects that the changes do not affect need
+        # not be computed again.
         assert desired_jobs_since(before, desired_jobs(before), self.snapshot) == desired_jobs(self.snapshot)
         for change in changes:
             if isinstance(change, PutSplitStates):
-                # Commits from before a statement do not advance the position that it sets.
+                # Commits from before a statement do not advance the position that the statement sets.
                 names = {*change.states, *(f"{change.fragment}/{split}" for split in change.states)}
                 self.moved = {split: at for split, at in self.moved.items() if split not in names}
 
@@ -205,7 +206,7 @@ class CannedWorld:
             self.read.add(split)
 
     def begin_backfill(self, view: str) -> None:
-        """A view's backfill has read 5 of 40 records."""
+        """Begins the backfill of a view. The backfill has read 5 of 40 records."""
         record = self.snapshot.find("materialized_view", view)
         assert record is not None
         job = view_job(record.id)
@@ -225,7 +226,7 @@ class CannedWorld:
         return "\n".join(explain_lines(self.plan(text, lower_explained)))
 
     def answers(self, text: str) -> list[tuple[str, str]]:
-        """Runs a statement; returns its result rows."""
+        """Runs a statement, and returns its result rows."""
         return [(row.change, row.detail) for row in self.run(text).changes]
 
     def states(self, source: str) -> dict[str, int]:
@@ -270,7 +271,8 @@ def create_source(name: str, topic: str, *options: str, at: str = HERE) -> str:
 
 
 def moved_world(*options: str) -> CannedWorld:
-    """A source ``s`` on ``old`` (two partitions, read to 40 and 50 of 50), a view on it, and a topic ``new``."""
+    """A source ``s`` on the topic ``old``, a view on ``s``, and a topic ``new``. ``old`` has two partitions, which end
+    at 50 and were read to 40 and 50."""
     world = CannedWorld()
     world.put_topic("old", (10, 50), (0, 50))
     world.put_topic("new", (0, 5), (3, 9), (0, 0))
@@ -280,7 +282,7 @@ def moved_world(*options: str) -> CannedWorld:
 
 
 def refused(world: CannedWorld, text: str) -> SqlError:
-    """Runs a statement that must be refused; asserts that it has changed nothing."""
+    """Runs a statement that must be refused. Asserts that the statement has changed nothing."""
     before = world.snapshot
     with pytest.raises(SqlError) as caught:
         world.run(text)
@@ -289,11 +291,11 @@ def refused(world: CannedWorld, text: str) -> SqlError:
 
 
 def told(text: str, error: SqlError) -> str:
-    """A statement and its refusal as fixtures keep them."""
+    """A statement and its refusal, in the form in which fixtures record them."""
     return f"{text}\n\n{rendered(error)}"
 
 
 def refusals(world: CannedWorld, path: Path) -> list[str]:
-    """The statements of a file, all of which must be refused, with their errors."""
+    """The statements of a file with their errors. Every statement must be refused."""
     statements = path.read_text(encoding="utf-8").strip().split("\n\n")
     return [told(statement, refused(world, statement)) for statement in statements]

@@ -54,7 +54,7 @@ class Asked:
 
 
 def noted(method: FunctionType) -> Callable[..., Any]:
-    """The method with each of its calls noted."""
+    """Wraps a method so that each call of the method is recorded."""
     parameters = signature(method)
 
     @wraps(method)
@@ -69,7 +69,7 @@ def noted(method: FunctionType) -> Callable[..., Any]:
 
 
 class Port:
-    """One port of a canned world. Every call of a public method is noted."""
+    """One port of a canned world. Every call of a public method is recorded."""
 
     def __init__(self, world: CannedWorld) -> None:
         self.world = world
@@ -151,7 +151,7 @@ class CannedInspector(Port):
 
 
 class CannedUpstreams(Port):
-    """Topics of the world; folders are real."""
+    """The topics of the world. Connectors that read folders read real folders."""
 
     def look(self, connector: str, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> Upstream:
         if connector in LOCAL:
@@ -264,7 +264,7 @@ def _look(world: CannedWorld, options: dict[str, str]) -> Upstream:
         database = options["database.name"]
         split = UpstreamSplit(split=database, start=0x1000, end=0x5000, cluster="7:1", incarnation="16384")
         return Upstream(splits={database: split}, cluster="7:1")
-    if address is None:  # datagen: no upstream but itself
+    if address is None:  # datagen has no upstream
         return Upstream(splits={"1-0": UpstreamSplit(split="1-0", start=0, end=ENDLESS, is_endless=True)})
     if "topic" not in options:
         return Upstream(
@@ -281,7 +281,7 @@ def _look(world: CannedWorld, options: dict[str, str]) -> Upstream:
 
 
 class CannedPositions(Port):
-    """The positions that statements set for the readers, or those that the world defines."""
+    """The positions of the readers. Statements have set these positions, or the world defines them."""
 
     def of(self, source_id: int, fragment: str | None = None) -> Positions:
         return positions_in(self.world, source_id, fragment)
@@ -406,7 +406,7 @@ class CannedQueries(Port):
 
 
 class CannedCheckpoints(CheckpointFolders, Port):
-    """Checkpoints and the files beside them are real files, except for texts that the world defines."""
+    """Reads real checkpoints and the files that belong to them, except for texts that the world defines."""
 
     def __init__(self, world: CannedWorld) -> None:
         CheckpointFolders.__init__(self, world.running.get)

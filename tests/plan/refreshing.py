@@ -16,7 +16,7 @@ NOW = 1_700_000_000_000
 
 
 def create_refreshable(*options: str, columns: str = "id INT PRIMARY KEY, name VARCHAR", name: str = "t") -> str:
-    """A CREATE TABLE over a table of PostgreSQL that is read as a whole."""
+    """A CREATE TABLE statement over a table of PostgreSQL that is read as a whole."""
     more = "".join(f", {option}" for option in options)
     return (
         f"CREATE TABLE {name} ({columns}) WITH (connector = 'jdbc', jdbc.url = 'jdbc:postgresql://db/shop', "

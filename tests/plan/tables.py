@@ -1,4 +1,5 @@
-"""Tables with a connector in a catalog of dictionaries: their statements, and Spark's types for their columns."""
+"""Tables with a connector in a canned world. The module makes their statements, and the results of Spark's analysis of
+their queries."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ KEYED = create_table("id INT PRIMARY KEY, name VARCHAR")
 
 
 def tables_world(*texts: str) -> CannedWorld:
-    """A world with the topics ``old`` (two partitions) and ``new``, and Spark's answer for queries of plain columns."""
+    """A world with the topics ``old`` (two partitions) and ``new``, and with the results of Spark's analysis for
+    queries of plain columns."""
     world = CannedWorld(analyze=analyzed)
     world.put_topic("old", (10, 50), (0, 50))
     world.put_topic("new", (0, 5), (3, 9), (0, 0))
@@ -88,7 +90,8 @@ def shown(world: CannedWorld, kind: str) -> str:
 
 
 def both_are_true(world: CannedWorld) -> None:
-    """SHOW CREATE TABLE and SHOW CREATE SOURCE make the same two objects in an empty catalog."""
+    """Asserts that the statements from SHOW CREATE TABLE and SHOW CREATE SOURCE create the same two objects in an empty
+    catalog."""
     of_table, of_source = parse_statement(shown(world, "TABLE")), parse_statement(shown(world, "SOURCE"))
     assert render(of_table) == table(world).definition
     assert render(of_source) == source(world).definition

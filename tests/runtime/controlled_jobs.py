@@ -1,4 +1,4 @@
-"""Jobs that a test can stop, fail and delay, in a reconciler on a real metastore."""
+"""Fake jobs in a reconciler on a real metastore. A test can stop the jobs, delay them and make them fail."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def lock_from_elsewhere(metastore: Metastore) -> QuiesceLock:
-    """Stores a lock on the source with id 1, of a process on another machine."""
+    """Stores a quiesce lock on the source with id 1, as a process on another machine would."""
     lock = QuiesceLock(
         hold="h",
         source_id=1,
@@ -49,7 +49,8 @@ def lock_from_elsewhere(metastore: Metastore) -> QuiesceLock:
 
 @dataclass(slots=True)
 class FakeJob:
-    """A job without a query. ``problem`` is its failure; ``may_stop`` delays its stop; ``notice`` is for SHOW JOBS."""
+    """A job without a query. ``problem`` is the job's failure. The job does not stop before ``may_stop`` is set.
+    ``notice`` is the text for SHOW JOBS."""
 
     spec: JobSpec
     run: int = 1
@@ -73,7 +74,7 @@ class FakeJob:
 
 
 class Jobs:
-    """A reconciler whose jobs are fakes: ``start_error`` is raised at each start of a job while it is set."""
+    """A reconciler whose jobs are fakes. ``start_error`` maps the ids of jobs to the errors that their starts raise."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         warehouse = Warehouse.at(str(folder))
@@ -102,7 +103,7 @@ class Jobs:
         return job
 
     def commit(self, *changes: Change) -> int:
-        """Commits changes; the epoch."""
+        """Commits changes, and returns the epoch."""
         snapshot = self.metastore.snapshot()
         operation = Operation(kind="TEST", statement="", objects=(), changes=changes)
         return self.metastore.commit(operation, based_on=snapshot).epoch
@@ -114,7 +115,7 @@ class Jobs:
         self.commit(PutObject(record=ParameterRecord(id=id_, name=IDLE_JOB_TIMEOUT, value=value)))
 
     def put_view(self, name: str) -> MaterializedViewRecord:
-        """A new view without inputs."""
+        """Creates a view without inputs."""
         record = MaterializedViewRecord(
             id=self.metastore.snapshot().next_id, name=name, definition="", query="SELECT 1", schema="", inputs=()
         )
@@ -122,17 +123,17 @@ class Jobs:
         return record
 
     def change(self, record: MaterializedViewRecord) -> MaterializedViewRecord:
-        """Commits another definition of a view, for which its job restarts."""
+        """Commits another definition of a view, so that the view's job restarts."""
         changed = replace(record, query=f"{record.query} + 1")
         self.commit(PutObject(record=changed))
         return changed
 
     def drop(self, record: MaterializedViewRecord) -> int:
-        """Drops a view; the epoch."""
+        """Drops a view, and returns the epoch."""
         return self.commit(DropObject(id=record.id))
 
     def status(self, job: str) -> JobStatus | None:
-        """The last status of a job that the reconciler reported."""
+        """The last status that the reconciler reported for a job."""
         return self.metastore.jobs.job_statuses().get(job)
 
     def reach(self, is_met: Callable[[], bool], what: str) -> None:

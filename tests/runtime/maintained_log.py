@@ -1,7 +1,7 @@
-"""A source's log with readers, without Spark: batches, checkpoints and runs of upkeep when a test calls them.
+"""A source's log with readers, without Spark. A test makes the batches, the checkpoints and the runs of upkeep.
 
-``python -m tests.runtime.maintained_log <warehouse>`` runs upkeep once and ends; if a fault point is armed,
-it is killed there.
+``python -m tests.runtime.maintained_log <warehouse>`` runs upkeep once and ends. If a fault point is armed, the process
+is killed at this point.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class MaintainedLog:
 
     @staticmethod
     def open(folder: str, run: int = 1) -> MaintainedLog:
-        """The log in this warehouse, made if it is not there, and a new run of its job."""
+        """Opens the log in a warehouse, with a new run of its job. Creates the log if it does not exist."""
         warehouse = Warehouse.at(folder)
         metastore = Metastore.open(warehouse.uri)
         source = metastore.snapshot().find("source", "s")
@@ -105,11 +105,11 @@ class MaintainedLog:
 
     @property
     def pending(self) -> list[str]:
-        """The lists of replaced files."""
+        """The names of the lists of replaced files."""
         return self.warehouse.list_names(self.warehouse.replaced_files(self.source.id, 1))
 
     def append(self, batches: int = 1, rows: int = 2) -> None:
-        """Appends that many batches."""
+        """Appends ``batches`` batches of ``rows`` rows."""
         for _ in range(batches):
             offsets = range(self.end, self.end + rows)
             columns: dict[str, object] = {name: pa.nulls(rows, kind) for name, kind in HIDDEN.items()}
@@ -125,7 +125,7 @@ class MaintainedLog:
             self.batch += 1
 
     def view(self, name: str, created_at_ms: int = 0, strategy: str = "") -> MaterializedViewRecord:
-        """A view of the catalog that reads the log."""
+        """Creates a view that reads the log."""
         record = MaterializedViewRecord(
             id=self.context.metastore.snapshot().next_id,
             name=name,
@@ -140,7 +140,7 @@ class MaintainedLog:
         return record
 
     def sink(self, starts: tuple[tuple[int, int], ...] = (), created_at_ms: int = 0) -> SinkRecord:
-        """A sink of the catalog that reads the log."""
+        """Creates a sink that reads the log."""
         record = SinkRecord(
             id=self.context.metastore.snapshot().next_id,
             name="k",
@@ -157,7 +157,7 @@ class MaintainedLog:
         return record
 
     def read(self, view: MaterializedViewRecord, batch: int, next_version: int, *, is_whole: bool = False) -> None:
-        """The view has planned a batch that ends before this version."""
+        """Writes a view's checkpoint: the view has planned a batch that ends before this version."""
         offset = {
             "sourceVersion": 1,
             "reservoirId": self.table_id,
@@ -169,11 +169,11 @@ class MaintainedLog:
         self.warehouse.write_text(f"{folder}/offsets/{batch}", f"v1\n{{}}\n{json.dumps(offset)}")
 
     def forget(self, view: MaterializedViewRecord, batch: int) -> None:
-        """The view's checkpoint does not name this batch any more."""
+        """Removes a batch from the view's checkpoint."""
         self.warehouse.remove(f"{self.warehouse.view_checkpoint(view.id, view.generation)}/offsets/{batch}")
 
     def log_sizes(self) -> list[int]:
-        """The bytes of each file of the Delta log."""
+        """The size in bytes of each file of the Delta log."""
         return [file.stat().st_size for file in (Path(self.output.path) / "_delta_log").iterdir()]
 
     def upkeep(self) -> Upkeep:
@@ -194,7 +194,7 @@ class MaintainedLog:
         )
 
     def turn(self) -> None:
-        """One turn of upkeep."""
+        """Runs upkeep once."""
         self.upkeep().run()
 
     def ids(self, version: int | None = None) -> list[int]:
@@ -203,7 +203,8 @@ class MaintainedLog:
         return sorted(table.to_pyarrow_table(columns=["id"]).column("id").to_pylist())
 
     def streamed(self, first: int) -> list[int]:
-        """The rows that a stream over commits gets from this version on: the new data of each, and nothing twice."""
+        """The rows that a stream reads from the commits from this version on. Of each commit, a stream reads only the
+        new data."""
         found: list[int] = []
         for version in range(first, self.output.table.version() + 1):
             for action in read_actions(self.warehouse, self.output.path, version):
@@ -213,7 +214,7 @@ class MaintainedLog:
         return found
 
     def versions(self) -> list[int]:
-        """The existing commits."""
+        """The versions of the existing commits."""
         return commit_versions(self.warehouse, self.output.path)
 
     def files(self) -> int:
@@ -221,11 +222,11 @@ class MaintainedLog:
         return len(DeltaTable(self.output.path).file_uris())
 
     def on_disk(self) -> set[str]:
-        """The data files that there are, live or not."""
+        """All data files on the disk, whether or not they are live."""
         return {path for path in self.warehouse.older_files(self.output.path, -60.0) if "_delta_log" not in path}
 
     def unexplained(self) -> set[str]:
-        """The data files that are neither live nor named by an existing commit."""
+        """The data files on the disk that are neither live nor named by an existing commit."""
         known = set(live_files(DeltaTable(self.output.path)))
         for version in self.versions():
             for action in read_actions(self.warehouse, self.output.path, version):

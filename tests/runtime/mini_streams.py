@@ -1,7 +1,8 @@
 """Small streaming queries on real Delta tables, checkpoint files and a real metastore, without Spark.
 
-They store the same state as Spark's: an entry per batch in ``offsets`` and ``commits``, and the state of an aggregation
-by batch. Their Delta source reads its table first as a whole and then commit by commit, and fails on removed rows.
+The queries store the same state as Spark's queries: an entry per batch in ``offsets`` and ``commits``, and the state of
+the query after each batch. Like Spark's Delta source, they first read their input table as a whole, then read commit by
+commit, and fail on removed rows.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ LOG = json.loads(_schema("id"))
 LOG["fields"].append({"name": "_rw_error", "type": "string", "nullable": True, "metadata": {}})
 LOG_SCHEMA = json.dumps(LOG)
 VIEWS = {"plain": (_schema("id"), ()), "counts": (_schema("k", "n"), ("k",)), "pairs": (_schema("a", "b"), ())}
-"""The views of a test: unchanged rows, counts by key, and each row joined with all earlier ones of the same key."""
+"""The kinds of views: unchanged rows, counts by key, and pairs of each row and the earlier rows with the same key."""
 
 
 class NoSpark:
@@ -70,7 +71,7 @@ class RemovedRowsError(Exception):
 
 @dataclass(slots=True)
 class MiniWarehouse:
-    """One source ``s`` of the rows 0, 1, 2, … and views on it, whose jobs run when a test calls them."""
+    """A source ``s`` of the rows 0, 1, 2, …, and views on this source. The jobs run when a test calls them."""
 
     context: Context
     session: SessionState = field(default_factory=lambda: SessionState(ask=lambda _: True))
@@ -78,7 +79,7 @@ class MiniWarehouse:
 
     @staticmethod
     def opened(folder: Path | str, owner: str = "a test") -> MiniWarehouse:
-        """An existing warehouse, opened by a process with this name."""
+        """Opens an existing warehouse. ``owner`` is the name of the process that opens it."""
         warehouse = Warehouse.at(str(folder))
         context = Context(
             warehouse=warehouse,
@@ -92,7 +93,7 @@ class MiniWarehouse:
 
     @staticmethod
     def at(folder: Path | str) -> MiniWarehouse:
-        """A fresh warehouse with the source, and unsafe operations allowed."""
+        """Creates a warehouse with the source, and enables unsafe operations."""
         mini = MiniWarehouse.opened(folder)
         mini.run(
             "ALTER SYSTEM SET enable_unsafe_ops = true",
@@ -112,7 +113,7 @@ class MiniWarehouse:
         return found
 
     def run(self, *statements: str) -> Table:
-        """Runs statements one by one; returns the result of the last."""
+        """Runs statements one by one, and returns the result of the last statement."""
         for text in statements:
             answer = Executor(self.context, None).run(parse_statement(text), self.session)
         return answer
@@ -122,7 +123,7 @@ class MiniWarehouse:
         return self.context.metastore.snapshot().epoch
 
     def create_view(self, name: str, of: str | None = None) -> MaterializedViewRecord:
-        """A view on the source, or of the rows of another view."""
+        """Creates a view on the source or, if ``of`` is given, on another view."""
         snapshot = self.context.metastore.snapshot()
         given = snapshot.find("materialized_view", of) if of is not None else self.source
         assert given is not None
@@ -144,7 +145,7 @@ class MiniWarehouse:
         return record
 
     def views(self) -> tuple[MaterializedViewRecord, ...]:
-        """The views in the order they were made."""
+        """The views in the order of their creation."""
         return self.context.metastore.snapshot().all("materialized_view")
 
     def position(self) -> int:
@@ -155,7 +156,8 @@ class MiniWarehouse:
         )
 
     def ingest(self, *counts: int) -> None:
-        """One run of the source's reader: a batch per number of rows. The catalog must require the reader."""
+        """Runs the source's reader once. The reader writes a batch for each of these numbers of rows. The catalog must
+        require the reader."""
         snapshot = self.context.metastore.snapshot()
         assert ingest_spec(snapshot, self.source) is not None, "nothing reads the source, or it is paused"
         job = ingest_fragment(self.source.id)
@@ -171,7 +173,7 @@ class MiniWarehouse:
             at += count
 
     def read_views(self, *names: str) -> None:
-        """One run of each view's job, or of these: it reads all there is."""
+        """Runs the jobs of all views, or of the views with these names, once. Each job reads all new rows."""
         for view in self.views():
             if not names or view.name in names:
                 MiniView(self.context, view).run()
@@ -188,7 +190,7 @@ class MiniWarehouse:
         return sorted(DeltaTable(self.context.log_path(self.source)).to_pyarrow_table()["id"].to_pylist())
 
     def settle(self) -> None:
-        """The owner's work between stopping and starting jobs: it makes rewind points and carries out REWINDs."""
+        """Does the owner's work between stopping and starting jobs: makes rewind points and carries out REWINDs."""
         woken = threading.Event()
         rewinding = Rewinding(self.context, woken.set)
         with self.owning():
@@ -199,9 +201,9 @@ class MiniWarehouse:
 
     @contextmanager
     def owning(self) -> Iterator[None]:
-        """A context manager inside which this process holds the lease, whoever held it before.
+        """A context manager inside which this process has the lease, even if another process had the lease before.
 
-        Outside, nobody holds it, so that statements do not wait for an owner.
+        Afterwards, no process has the lease, so that statements do not wait for an owner.
         """
         jobs, at = self.context.metastore.jobs, now_ms()
         lease = Lease(
@@ -224,7 +226,7 @@ class MiniWarehouse:
 
 
 def expected(ids: Iterable[int]) -> dict[str, list[tuple[int, ...]]]:
-    """The views' rows for these source rows, however they are divided into batches."""
+    """The views' rows for these source rows. The rows do not depend on the division into batches."""
     listed = list(ids)
     counts = Counter(id_ % KEYS for id_ in listed)
     return {
@@ -259,7 +261,8 @@ class MiniView:
         )
 
     def run(self) -> None:
-        """Reads all rows: first repeats a planned batch, then reads the new rows in another."""
+        """Reads all rows. First repeats the planned batches that are not committed, and then reads the new rows in
+        another batch."""
         planned = self._batches("offsets")
         committed = max(self._batches("commits"), default=-1)
         for batch in [batch for batch in planned if batch > committed]:
@@ -334,7 +337,7 @@ class MiniView:
         self._warehouse.write_text(f"{self._folder}/commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
 
     def _state(self, batch: int) -> list[int]:
-        """The rows that the batches before this one have read."""
+        """The rows that the batches before ``batch`` have read."""
         if batch == 0:
             return []
         return [int(id_) for id_ in json.loads(self._warehouse.read_text(f"{self._folder}/state/0/0/{batch}.delta"))]

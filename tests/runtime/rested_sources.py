@@ -1,4 +1,4 @@
-"""Sources of one cluster in memory, each with a view, whose jobs rest."""
+"""Sources on one simulated Kafka cluster in memory, each with a view. The jobs of the sources and views rest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VIEW_SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"integer","nullabl
 
 
 class Cluster(KafkaConnector):
-    """Kafka's connector on a cluster in memory: ``ends`` by split."""
+    """Kafka's connector on a simulated cluster in memory. ``ends`` maps each split to its end."""
 
     def __init__(self) -> None:
         self.ends: dict[str, int] = {}
@@ -81,7 +81,8 @@ class Cluster(KafkaConnector):
 
 @dataclass(slots=True)
 class FakeReader(FakeJob):
-    """A reader that has read everything of one topic; ``session`` is what it would give back."""
+    """A reader that has read all records of one topic. ``session`` is the Spark session that the reader would
+    release."""
 
     kind: Any = None
     options: dict[str, str] = field(default_factory=dict)
@@ -100,7 +101,7 @@ class FakeReader(FakeJob):
 
 
 class World(Jobs):
-    """Sources of one cluster, each with a view."""
+    """Sources on one simulated cluster, each with a view."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(folder, monkeypatch)
@@ -124,8 +125,8 @@ class World(Jobs):
     def source(
         self, id_: int, *, splits: int = 1, secret: str | None = None, more: tuple[tuple[str, str], ...] = ()
     ) -> None:
-        """A source ``s<id>`` of the topic ``t<id>``, and its view with the next id. ``secret`` is its password, and
-        ``more`` are further options."""
+        """Creates a source ``s<id>`` of the topic ``t<id>``, and a view with the next id. ``secret`` is the name of the
+        secret with the source's password, and ``more`` are further options."""
         topic = f"t{id_}"
         options = (("topic", topic), ("properties.bootstrap.server", "h:1"), *more)
         written = ", ".join(f"{key} = '{value}'" for key, value in options)
@@ -150,7 +151,7 @@ class World(Jobs):
         )
 
     def secret(self, id_: int, name: str, file: Path) -> None:
-        """A secret whose value is the content of a file."""
+        """Creates a secret whose value is the content of a file."""
         definition = f"CREATE SECRET {name} WITH (backend = 'file', path = '{file}')"
         self.commit(PutObject(record=SecretRecord(id=id_, name=name, definition=definition, backend="file")))
 
@@ -164,14 +165,14 @@ class World(Jobs):
         return (status.reason or "") if status is not None else ""
 
     def again(self) -> None:
-        """Ends this process's reconciler; another one begins."""
+        """Ends the reconciler, and begins another reconciler."""
         self.reconciler.stop_all()
         self.reconciler.report_stopped()
         self.starts.clear()
         self.reconciler = Reconciler(self.context)
 
     def passes(self) -> None:
-        """Lets the reconciler pass thirty times."""
+        """Runs the reconciler thirty times."""
         for _ in range(30):
             self.reconciler.reconcile()
             self.reconciler.wait_changed(0.01)

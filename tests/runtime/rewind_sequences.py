@@ -1,5 +1,5 @@
-"""Random histories of a source with views: reads, moves, rewinds, reverted rewinds, and kills on the way. The rows are
-the evidence."""
+"""Random histories of a source with views. A history has reads, moves, rewinds, reverted rewinds, and kills during
+rewinds. After each step, the rows are compared with the expected rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REWIND_POINTS = (
     "rewind.before_note",
     "rewind.after_note",
 )
-"""The points where a REWIND is killed: between any two of its steps."""
+"""The fault points at which a process is killed during a REWIND, between any two of its steps."""
 
 MAKING_POINTS = (
     "rewind_point.before_copy",
@@ -40,19 +40,18 @@ MAKING_POINTS = (
     "rewind_point.before_note",
     "rewind_point.after_note",
 )
-"""The points where the making of a rewind point is killed."""
+"""The fault points at which a process is killed while it makes a rewind point."""
 
 SWAP_POINTS = ("rebuild.before_swap", "rebuild.after_swap")
-"""The points where the end of a REBUILD is killed."""
+"""The fault points at which a process is killed at the end of a REBUILD."""
 
 
 class Killed(BaseException):
-    """The end of this process, as far as its work is concerned."""
+    """Raised in place of a kill of this process."""
 
 
 def live_on(folder: Path, *, seed: int, length: int) -> Mapping[str, int]:
-    """Runs one history. Raises AssertionError if the log or the views differ from their content without the
-    operations."""
+    """Runs one history. Raises AssertionError if the log or the views differ from their expected content."""
     lot = random.Random(seed)
     mini = MiniWarehouse.at(folder / "warehouse")
     for name in ("plain", "counts", "pairs"):
@@ -119,7 +118,7 @@ def _die(name: str) -> None:
 
 
 def _kill(mini: MiniWarehouse, lot: random.Random) -> int:
-    """Kills the process that carries a REWIND out, up to three times."""
+    """Kills the process that carries out a REWIND, up to three times."""
     kills, pauses = 0, Pauses(seed=lot.randrange(1000))
     (rewind,) = mini.context.metastore.snapshot().all("rewind")
     for _ in range(lot.randrange(0, 4)):

@@ -1,7 +1,8 @@
 """Makes a warehouse old: all stored data gets a time that is an hour or a week earlier, without any wait.
 
-The times in the file system, a Delta log and the catalog move back; the clock does not. So all code that depends on the
-age of a file or of a commit, in Delta Lake, delta-rs or rw_sql, behaves as after a pause of this length.
+The times in the file system, in Delta logs and in the catalog move back, but the clock does not change. Therefore, all
+code in Delta Lake, delta-rs and rw_sql that depends on the age of a file or of a commit behaves as after a pause of
+this length.
 """
 
 from __future__ import annotations
@@ -94,11 +95,11 @@ class Pauses:
         self._draw = random.Random(self.seed)
 
     def pass_over(self, warehouse: Path) -> str:
-        """Lets time pass once the last process is gone; returns the delay in words. The first process starts at
+        """Lets time pass after the last process has ended, and returns the delay in words. The first process starts at
         once."""
         if not (warehouse / "rw_catalog" / "operations").is_dir():
             return next(iter(PAUSES))
-        # Drawn like cards: three consecutive draws contain each value once.
+        # The values are drawn like cards, so three consecutive draws contain each value once.
         self._left = self._left or self._draw.sample(list(PAUSES), len(PAUSES))
         name = self._left.pop()
         if PAUSES[name]:
@@ -109,7 +110,7 @@ class Pauses:
 
 
 def wait_until_left(warehouse: Path) -> None:
-    """Returns once the process that owned a warehouse, and its JVM, which dies later, are gone."""
+    """Returns once the process that owned a warehouse has ended, and once its JVM, which ends later, has ended too."""
     lease = Metastore.open(str(warehouse)).jobs.lease()
     if lease is None or (lease.is_released and lease.python_pid == os.getpid()):
         return

@@ -62,7 +62,8 @@ class AvroWriter:
         raw_key: bytes | None = None,
         partition: int | None = None,
     ) -> Record:
-        """A record; ``key`` is the schema and value of its key. Without a value it is a tombstone."""
+        """A record. ``key`` consists of the schema and the value of the record's key. A record without a value is a
+        tombstone."""
         written = raw_key if key is None else self.framed(f"{topic}-key", *key)
         framed = None if value is None else self.framed(f"{topic}-value", schema, value)
         return Record(value=framed, key=written, partition=partition)

@@ -195,8 +195,8 @@ def _is_of(value: Any, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A record: the version of the schema by which it is written, its bytes, and the row as which the reader's version
-    reads it."""
+    """A written record. The fields are the version of the schema with which the record was written, the record's bytes,
+    and the row that a reader with the reader's version gets."""
 
     version: int
     data: bytes

@@ -2,7 +2,7 @@
 
 Import them by ``pytest_plugins = ["tests.support.broker"]``.
 
-Tests share the broker, never a topic: :func:`topic_name` gives each test its own name.
+Tests share the broker, but never a topic. Therefore, :func:`topic_name` gives each test a unique name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Functions for the tests of all database sources. A replica is a table that a reader's changes keep up to date."""
+"""Functions for the tests of all database sources. A *replica* consists of tables that are kept up to date by a
+reader's changes."""
 
 from __future__ import annotations
 

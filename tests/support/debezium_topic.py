@@ -71,8 +71,8 @@ class DebeziumTopic:
     def catch_up(self) -> None:
         """Waits until Kafka has every change of the database so far. The table must have a row.
 
-        The connector acknowledges a transaction only when it reads a later one. Each check therefore updates a row
-        without changing its values.
+        The connector acknowledges a transaction only when it reads a later transaction. Each check therefore updates a
+        row without changing the row's values.
         """
         ((end,),) = self.postgres.run("SELECT pg_current_wal_lsn()")
 

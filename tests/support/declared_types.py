@@ -1,4 +1,5 @@
-"""Types of databases: values, the type by ``(*)``, and the other types that a column can be declared with."""
+"""Types of databases, each with values, with the type that ``(*)`` gives a column, and with the other types with which
+the column can be declared."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ STAMP = "TIMESTAMP WITH TIME ZONE"
 class Kind:
     """A type of a database, and ``values`` as SQL expressions of the database.
 
-    ``by_star`` is the type by ``(*)``, ``refused`` the values that do not fit this type. ``others`` maps each other
-    documented type to the values that do not fit it. Every value fits CHARACTER VARYING.
+    ``by_star`` is the type that ``(*)`` gives a column, and ``refused`` are the values that do not fit this type.
+    ``others`` maps each other documented type to the values that do not fit that type. Every value fits CHARACTER
+    VARYING.
     """
 
     type: str
@@ -33,8 +35,8 @@ class Kind:
 
 
 def columns_of(kinds: tuple[Kind, ...]) -> Iterator[tuple[str, Kind, str, tuple[str, ...]]]:
-    """Each kind with each documented type, as a column of its own: its name, the kind, the declared type, and the
-    values that do not fit."""
+    """Yields a column for each kind and each documented type of the kind: the column's name, the kind, the declared
+    type, and the values that do not fit this type."""
     at = 0
     for kind in kinds:
         for declared, refused in kind.declared.items():

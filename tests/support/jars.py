@@ -2,9 +2,9 @@
 
 A Spark JVM spends half of its first half minute on reading and checking some 28,000 classes; it generates 7,000 of them
 itself for Scala's functions. Java can store most of the other classes in their loaded form (a dynamic CDS archive, JEP
-350). Here, the archive contains the classes of a process that does what most tests do. Every JVM of the tests then maps
-that file. An archive that does not match, after another Java or pyspark was installed, is silently ignored, and the JVM
-starts as slowly as without it.
+350). Here, the archive contains the classes of a process that does the same as most tests. Every JVM of the tests then
+maps the archive. After another Java or pyspark was installed, the archive does not match. Java silently ignores such an
+archive, and the JVM starts as slowly as without an archive.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main() -> None:
     """Fetches Kafka's broker, a schema registry and Debezium if these are available, and the jars of Delta and of the
     readers in the same way as a session does."""
     kafka_class_path()
-    with suppress(SqlError):  # The tests that need it are then left out, and the summary names them.
+    with suppress(SqlError):  # Tests that need the missing jars are left out, and the summary names these tests.
         registry_runner()
     with suppress(MissingJarsError):
         fetched_jars(*CONNECTOR, CONVERTER)
@@ -91,7 +91,8 @@ def fetch_spark() -> None:
 
 
 def use() -> None:
-    """Does what most tests do: a moved source, a table, views that append, replace and join, and queries."""
+    """Uses the features that most tests use: a moved source, a table, views that append, replace and join, and
+    queries."""
     with TemporaryDirectory() as folder:
         broker = start_broker(Path(folder) / "kafka", port=0)
         try:

@@ -1,7 +1,8 @@
 """A worker of Kafka Connect with Debezium's connector for PostgreSQL, and with a converter that writes Avro.
 
-Avro is written by Apicurio's converter, which is made from Confluent's: the same schemas, and with these settings the
-same five bytes before each record. Confluent's own converter is not in Maven's central repository.
+Apicurio's converter writes the Avro records, because Confluent's converter is not in Maven's central repository.
+Apicurio's converter is derived from Confluent's converter: it makes the same schemas and, with these settings, writes
+the same five bytes before each record.
 """
 
 from __future__ import annotations
@@ -57,14 +58,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class ConnectError(Exception):
-    """Kafka Connect refused a request, or a task failed; the message is the reason."""
+    """Raised if Kafka Connect refuses a request, or if a task fails. The message contains the reason."""
 
 
 def connect_class_path(*more: str) -> str:
     """The class path of Kafka Connect, of Debezium's engine and connector, and of ``more`` coordinates. Raises
     MissingJarsError if a jar cannot be fetched."""
     jars = fetched_jars(*CONNECTOR, *more)
-    # Spark has newer versions of the logging libraries, and the one that Kafka Connect needs in addition.
+    # Spark contains newer versions of the logging libraries, and a further logging library that Kafka Connect needs.
     logging = ("slf4j-api-", "log4j-api-", "log4j-core-", "log4j-slf4j2-impl-")
     ours = [jar for jar in (spark_home("Debezium") / "jars").iterdir() if jar.name.startswith(logging)]
     theirs = [jar for jar in jars if "slf4j" not in jar.name]
@@ -145,7 +146,7 @@ class ConnectApi:
                 raise self.failure(f"Debezium's task failed: {part['trace'][:_TOLD]}")
 
     def delete(self, name: str) -> None:
-        """Deletes a connector. Its slot is released soon after."""
+        """Deletes a connector. The connector's slot is released soon afterwards."""
         self._ask("DELETE", f"/connectors/{name}")
 
     def is_answering(self) -> bool:

@@ -1,8 +1,8 @@
 """Kinesis servers for tests: moto's server in this process, with the rules of the real service that moto lacks.
 
 moto moves a shard's records into the shard's children, writes to closed shards, counts sequence numbers from 1 and
-accepts any number. These servers behave like Amazon's service: sequence numbers have 56 digits, rise over the whole
-stream and contain the number of their shard, and other numbers are refused. A closed shard keeps its records, ends its
+accepts any number. These servers behave like Amazon's service. Sequence numbers have 56 digits, rise over the whole
+stream, and contain the number of their shard. Other numbers are refused. A closed shard keeps its records, ends its
 iterators and reports its last sequence number. Expired records and shards are removed. A test can make requests fail.
 """
 
@@ -41,7 +41,7 @@ _BUSY: set[str] = set()
 
 
 def _number(shard: int) -> int:
-    """The next sequence number: it ends with the shard and the version of the format."""
+    """The next sequence number. The number ends with the shard and the version of the format."""
     with _LOCK:
         _COUNTER[0] += 1
         return (_COUNTER[0] << 96) | (shard << 4) | _VERSION
@@ -232,8 +232,8 @@ class KinesisServer:
             of.records = OrderedDict((number, record) for number, record in of.records.items() if number >= upto)
 
     def date(self, stream: str, shard: str, ages: Sequence[float]) -> None:
-        """Sets the arrival times of a shard's records. ``ages`` has, for each record, how many seconds ago it
-        arrived."""
+        """Sets the arrival times of a shard's records. ``ages`` has, for each record, the number of seconds since its
+        arrival."""
         with _LOCK:
             for record, age in zip(self._stream(stream).shards[shard].records.values(), ages, strict=True):
                 record.created_at = time.time() - age

@@ -1,4 +1,4 @@
-"""Searches everything that a process left behind for a text: every file is decoded first, whatever its format."""
+"""Searches all files that a process has left behind for a text. Each file is decoded first, whatever its format is."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _common_beginning(texts: Collection[str]) -> str:
 
 
 def decoded(raw: bytes) -> Iterator[bytes]:
-    """A file's bytes, and the decoded contents if they are compressed or a container."""
+    """Yields a file's bytes and, if the file is compressed or a container, the decoded contents."""
     yield raw
     if raw.startswith(_PARQUET) and raw.endswith(_PARQUET):
         yield from _parquet(raw)
@@ -147,7 +147,7 @@ def _stream(raw: bytes, codec: str) -> tuple[bytes, int]:
                 parts.append(part)
                 read = source.tell()
     except (OSError, pa.ArrowInvalid):
-        pass  # the process was killed while it wrote this, or something else follows
+        pass  # the process was killed during the write, or other data follow
     return b"".join(parts), read
 
 

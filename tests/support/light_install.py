@@ -1,6 +1,7 @@
-"""Runs the commands of the light installation without the packages that it lacks, and prints what failed.
+"""Runs the commands of the light installation without the packages that it lacks, and prints the failures.
 
-``python light_install.py`` in an environment with the light wheel; the tests run it with the packages refused.
+Run as ``python light_install.py`` in an environment with the light wheel. The tests run the module with ``--refuse`` in
+their own environment. With this option, the module refuses to import the packages.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Refusing(MetaPathFinder):
     """Refuses to import the packages that a light installation lacks."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> None:
-        """Raises ModuleNotFoundError for those packages."""
+        """Raises ModuleNotFoundError for the packages in LACKING."""
         if name.partition(".")[0] in LACKING:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
@@ -74,7 +75,7 @@ def checkpoint(folder: Path) -> Path:
 
 
 def main() -> int:
-    """Runs every command; returns 1 if one of them does not have the expected result."""
+    """Runs every command. Returns 1 if a command does not have the expected result."""
     folder = Path(tempfile.mkdtemp())
     script = folder / "sql" / "a.sql"
     script.parent.mkdir()

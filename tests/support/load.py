@@ -1,4 +1,5 @@
-"""Busy neighbours: processes that compute without pause beside the tests, and a sample of tests drawn by a seed."""
+"""Runs busy neighbours, which are processes that compute without pause during the tests. Also draws a sample of tests
+by a seed."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-# Each neighbour ends by itself within a second of its parent's death, however the parent died.
+# Each neighbour ends by itself within a second after the end of its parent, even if the parent was killed.
 _NEIGHBOUR = """
 import os, sys, time
 parent, nice = int(sys.argv[1]), int(sys.argv[2])

@@ -1,5 +1,5 @@
-"""A relay between clients and a server. From a chosen moment on, it loses every packet of the clients, as a firewall or
-a failed host does."""
+"""A relay between clients and a server. From a chosen moment on, the relay loses every packet of the clients, as a
+firewall or a failed host does."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _DROP_ALL = struct.pack("=HBBI", 0x06, 0, 0, 0)
 
 @contextmanager
 def relay(port: int) -> Iterator[tuple[int, Callable[[], None]]]:
-    """The relay's port on this machine, and a function. After a call of this function, the relay loses all packets, and
-    no packet is confirmed."""
+    """Yields the relay's port on this machine, and a function. After a call of this function, the relay loses all
+    packets, and no packet is confirmed."""
     server = socket.create_server(("127.0.0.1", 0))
     clients: list[socket.socket] = []
     others: list[socket.socket] = []

@@ -1,4 +1,4 @@
-"""Jars of Maven coordinates, for programs in Java: Spark's resolver fetches them once."""
+"""Fetches the jars of Maven coordinates, for programs in Java. Spark's resolver fetches each jar only once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def has_jars(*coordinates: str) -> bool:
 def fetched_jars(*coordinates: str, is_transitive: bool = True) -> list[Path]:
     """The jars of ``group:artifact:version`` coordinates, by default with everything that they depend on.
 
-    Raises MissingJarsError if one cannot be fetched.
+    Raises MissingJarsError if a jar cannot be fetched.
     """
     from py4j.protocol import Py4JError
     from pyspark.java_gateway import launch_gateway

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 class MissingServer:
     """A plugin of pytest for the tests of one server.
 
-    ``lacks`` is true for a test whose server is missing; ``why`` says what is missing and how to install it.
+    ``lacks`` is a function that returns True for a test whose server is missing. ``why`` names the missing program, and
+    states how to install it.
     """
 
     def __init__(self, name: str, why: str, lacks: Callable[[pytest.Item], bool]) -> None:
@@ -21,7 +22,7 @@ class MissingServer:
         self._omitted: list[str] = []
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Omits the tests that lack the server, and only those."""
+        """Omits only the tests whose server is missing."""
         omitted = [item for item in items if self._lacks(item)]
         if omitted:
             self._omitted = [item.nodeid for item in omitted]
@@ -36,7 +37,7 @@ class MissingServer:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Takes the list of a worker; all workers omit the same tests."""
+        """Takes the list of omitted tests from a worker. All workers omit the same tests."""
         self._omitted = getattr(node, "workeroutput", {}).get(self._key, []) or self._omitted
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

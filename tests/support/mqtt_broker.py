@@ -61,7 +61,7 @@ class MqttBroker:
             never.wait(0.02)
 
     def stop(self) -> None:
-        """Ends the broker; a persistent broker then writes its sessions to its file."""
+        """Ends the broker. A persistent broker writes its sessions to its file when it ends."""
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait()

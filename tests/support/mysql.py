@@ -52,7 +52,7 @@ class MysqlInfo:
         )  # fmt: skip
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
-        """Runs statements; returns the rows of the last one, if it has any."""
+        """Runs statements, and returns the rows of the last statement; empty if it has no rows."""
         with self.connect() as connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)

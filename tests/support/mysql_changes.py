@@ -45,7 +45,8 @@ def cdc_options(server: MysqlInfo, database: str, **changed: str) -> dict[str, s
 
 @dataclass
 class Replica:
-    """What a source has committed: the position, the progress of each table, and the rows by the text of their key."""
+    """The state that a source has committed: the position, the progress of each table, and the rows by the text of
+    their keys."""
 
     options: dict[str, str]
     names: Sequence[str]

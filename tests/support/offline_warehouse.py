@@ -1,4 +1,5 @@
-"""A catalog to which statements are applied without Spark and upstreams, by the planning of ``rw-sql check``."""
+"""A catalog to which statements are applied without Spark and upstreams. The statements are planned as by ``rw-sql
+check``."""
 
 from __future__ import annotations
 
@@ -45,10 +46,10 @@ class OfflineWarehouse:
         return possible_changes(self.snapshot, read_folder(files.items(), self.variables))
 
     def apply(self, files: Mapping[str, str], *, statements: int | None = None) -> None:
-        """Makes the changes that lead to these files; with ``statements``, only that many of the first statements.
+        """Makes the changes that lead to these files. If ``statements`` is given, runs only this number of statements.
 
-        As in ``rw-sql apply``, no change may find that another session has changed its object, and the statements that
-        follow a WAIT in a change do not run, because the rebuild is complete.
+        Checks for each change, as ``rw-sql apply`` does, that no other session has changed its object. The statements
+        that follow a WAIT in a change do not run, because the rebuild is already complete.
         """
         changes = self.changes(files)
         known = KnownDefinitions(self.snapshot, changes)
@@ -75,7 +76,7 @@ class OfflineWarehouse:
             self.snapshot = checker.snapshot
 
     def catch_up(self) -> None:
-        """Completes all rebuilds, so that the new tables serve."""
+        """Completes all rebuilds, so that queries read the new tables."""
         for group in rebuild_groups(self.snapshot):
             self.snapshot = after(self.snapshot, swap_operation(self.snapshot, group, "the owner").changes)
 

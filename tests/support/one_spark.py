@@ -1,7 +1,7 @@
 """The one Spark session of a process of tests, and an object store for warehouses if requested.
 
-A separate session costs a test ten seconds, and half a minute until its JVM has loaded its classes, so tests share one
-where possible. Import it by ``pytest_plugins = ["tests.support.one_spark"]``.
+A separate session would cost a test ten seconds, and its JVM would need half a minute to load its classes. Tests
+therefore share one session where this is possible. Import it by ``pytest_plugins = ["tests.support.one_spark"]``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
     """An S3 store. Processes that are started afterwards find the store through their environment."""
-    # Runs without Spark do not wait until all of this is loaded.
+    # The import is here, so that runs without Spark do not wait for it.
     from tests.support.s3_store import store_of_the_environment
 
     with store_of_the_environment(tmp_path_factory.mktemp("s3")) as store:

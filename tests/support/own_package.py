@@ -1,4 +1,4 @@
-"""The connector in ``examples/own_connector`` as installed by pip: its package, and pip's metadata beside it."""
+"""Installs the connector in ``examples/own_connector`` as pip would, with its package and with pip's metadata."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Which worker runs which file of tests: ``--light N`` keeps Spark away from the last N of ``--numprocesses``.
+"""Decides which worker runs which test file. With ``--light N``, the last N of the ``--numprocesses`` workers run only
+files that do not need Spark.
 
-A worker with Spark often waits, for a server, a timeout or a batch, and then leaves a core idle. A light worker fills
-these pauses with the files that need neither Spark nor Kafka: it needs a tenth of the memory, and need not start Spark
-first. If two workers could run a file, the worker whose servers already run takes the file, because each worker has
-servers of its own. Placement changes only when and where a file runs: every test runs once, and the tests of a file run
-together.
+A worker with Spark often waits for a server, a timeout or a batch, and leaves a core idle while it waits. A light
+worker uses the idle core for files that need neither Spark nor Kafka. A light worker needs a tenth of the memory, and
+does not start Spark. If two workers could run a file, the worker whose servers already run takes the file, because each
+worker has servers of its own. Placement changes only the time at which a file runs, and the worker that runs it. Every
+test runs once, and the tests of a file run together.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _HEAVY = frozenset({"spark", "kafka", "crash"})
-"""The marks of tests that a light worker leaves to the others: they start JVMs."""
+"""The marks of tests that start JVMs. A light worker leaves these tests to the other workers."""
 
 _MARKS = re.compile(r"\bmark\.(spark|kafka|crash|postgres|mysql|nats|mqtt|pulsar|rabbitmq|registry)\b")
 _FIXTURES = re.compile(r"\b(second_broker|secured|kinesis_server|s3_store)\b")
@@ -75,7 +76,7 @@ class Placement(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
         return self._needs[file]
 
     def _is_light(self, node: Any) -> bool:
-        """A worker that replaces one that has crashed is not light."""
+        """True if a worker is light. A worker that replaces a crashed worker is not light."""
         number = int(node.gateway.id.removeprefix("gw"))
         return bool(self._first_light <= number < self.numnodes)
 

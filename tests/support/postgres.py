@@ -43,7 +43,7 @@ class PostgresInfo:
         return f"jdbc:postgresql://127.0.0.1:{self.port}/postgres"
 
     def run(self, statement: str) -> list[tuple[Any, ...]]:
-        """Runs one statement; returns its rows, if it has any."""
+        """Runs one statement, and returns its rows; empty if it has no rows."""
         import psycopg
 
         with psycopg.connect(
@@ -54,7 +54,7 @@ class PostgresInfo:
 
 
 def programs() -> Path | None:
-    """The folder of ``initdb`` and ``postgres``; None where they are not installed."""
+    """The folder of ``initdb`` and ``postgres``; None if they are not installed."""
     if found := shutil.which("initdb"):
         return Path(found).parent
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))

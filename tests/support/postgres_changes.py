@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.support.postgres import PostgresInfo
 
 MISSING = "<missing>"
-"""The value of a column that a change left out while the replica had no row: a snapshot must replace it."""
+"""The value of a column that a change left out while the replica had no row. A snapshot must replace this value."""
 
 TIMEOUT = 30.0
 
@@ -48,7 +48,8 @@ def cdc_options(postgres: PostgresInfo, **changed: str) -> dict[str, str]:
 
 @dataclass
 class Replica:
-    """What a source has committed: the position, the progress of each table, and the rows by the text of their key."""
+    """The state that a source has committed: the position, the progress of each table, and the rows by the text of
+    their keys."""
 
     options: dict[str, str]
     names: Sequence[str]

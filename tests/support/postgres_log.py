@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 Change = tuple[str, str, str, str]
-"""The table, the kind of the change, the key before it where that is given, and a digest of the row after it."""
+"""A change: the table, the kind of the change, the key before the change (if the change contains this key), and a
+digest of the row after the change."""
 
 _OPS = {"INSERT": "c", "UPDATE": "u", "DELETE": "d", "TRUNCATE": "t"}
 _INDEX = "_rw_index"

@@ -1,5 +1,5 @@
-"""Changes of the project in ``examples/pipelines``, each with the classes of changes that a plan of it has: the forty
-of the proof ``apply-changes``, and further ones that are only planned."""
+"""Changes to the project in ``examples/pipelines``, each with the expected classes of changes in its plan. They are the
+forty changes of the proof ``apply-changes``, and further changes that are only planned."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ FURTHER = (
         ),
     ),
 )
-"""Changes whose plans depend on an interruption, or on the order of the statements."""
+"""Further changes, whose plans depend on an interruption, or on the order of the statements."""
 
 
 def classes_of(actions: list[str]) -> dict[str, int]:

@@ -1,8 +1,8 @@
-"""Every public name with its signature, one per line: the names that users, scripts, dashboards and other packages rely
-on.
+"""Lists every public name with its signature, one name per line. Users, scripts, dashboards and other packages rely on
+these names.
 
-Statements are not included, because the grammar's tables record them; nor are the catalog's tables, whose files are
-never edited.
+The list does not include statements, because the grammar's tables record them. It does not include the catalog's tables
+either, because their files are never edited.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ def described(prefix: str, node: ast.stmt) -> Iterator[str]:
 
 
 def is_public(name: str) -> bool:
-    """True if other code may use a name; the parameters of a class's constructor count too."""
+    """True if other code may use a name. ``__init__`` counts as public, because its parameters are those of the
+    class."""
     return not name.startswith("_") or name == "__init__"
 
 
@@ -169,7 +170,7 @@ def parameters() -> Iterator[str]:
 
 
 def metrics() -> Iterator[str]:
-    """The names of the metrics; their labels are where the metrics are created."""
+    """The names of the metrics, without their labels."""
     yield from sorted(HELP)
 
 

@@ -1,7 +1,7 @@
 """Pulsar brokers for tests marked ``pulsar``. Import it by ``pytest_plugins``.
 
-Java's resolver in Spark's jars fetches the broker with its BookKeeper: ``python -m tests.support.pulsar_server``. If it
-was not fetched, or the client is not installed, those tests are left out, and the summary names them.
+Java's resolver in Spark's jars fetches the broker with its BookKeeper: ``python -m tests.support.pulsar_server``. If
+the broker was not fetched, or if the client is not installed, those tests are left out, and the summary names them.
 """
 
 from __future__ import annotations
@@ -280,7 +280,8 @@ def pulsar_running(*, port: int = 0, **settings: str) -> Iterator[PulsarServer]:
         "brokerDeleteInactiveTopicsEnabled": "false",
         "maxMessageSize": str(MAX_MESSAGE),
         "journalSyncData": "false",
-        # BookKeeper would refuse to write while 5 % of the disk are free, however much that is.
+        # By default, BookKeeper refuses to write if less than 5 % of the disk is free, even if 5 % of the disk is a
+        # large amount.
         "diskUsageThreshold": "0.9999",
         "diskUsageWarnThreshold": "0.9999",
         "diskUsageLwmThreshold": "0.9999",

@@ -1,4 +1,4 @@
-"""A server that redirects every request, and a server that records what it gets."""
+"""A server that redirects every request, and a server that records the requests that it receives."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """An S3 server in a separate process, and the settings with which Spark, delta-rs and fsspec keep a warehouse in it.
 
 ``pytest --warehouse s3`` (or ``RW_SQL_TEST_WAREHOUSE=s3``) runs the tests that use the fixture ``session`` with their
-warehouse in such a store. The server records each request, so that a test can check the requests and whether each
-commit was a conditional write.
+warehouse in such a store. The server records each request. A test can therefore check the requests, and can check that
+each commit was a conditional write.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class S3Store:
     @contextmanager
     def silent(self) -> Iterator[None]:
         """A context manager. Until its end, the server accepts connections, but answers nothing. Afterwards, it
-        performs the requests that it has received, those of clients that no longer wait too."""
+        performs the requests that it has received, including requests of clients that no longer wait."""
         self._process.send_signal(signal.SIGSTOP)
         try:
             yield

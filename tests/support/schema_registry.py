@@ -21,7 +21,7 @@ _REASON: pytest.StashKey[str] = pytest.StashKey()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the tests of the registry if its server cannot be fetched, and only those."""
+    """Leaves out the tests of the registry if the registry's server cannot be fetched."""
     of_registry = [item for item in items if item.get_closest_marker("registry")]
     if not of_registry or config.option.collectonly:
         return

@@ -1,9 +1,9 @@
 """A seed that draws the cases of one run of the tests: ``--seed``, or the day of the tested commit.
 
-``make test`` should end while somebody waits for it, and a process that is killed costs half a minute of CPU. So each
-day draws a share of the tests that are marked ``long``, and one kill of every kind from a chain of kills. For one
-commit, the same tests are drawn on every machine. Commits of the following days draw the other tests. ``make test-all``
-runs every test, and ``make proof`` kills at every point.
+A developer waits for the end of ``make test``, and each killed process costs half a minute of CPU time. Therefore, each
+day draws only a part of the tests that are marked ``long``, and only one kill of every kind. For one commit, the same
+tests are drawn on every machine. Commits of the following days draw the other tests. ``make test-all`` runs every test,
+and ``make proof`` kills at every point.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def seed_of(config: pytest.Config) -> int:
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """The run's seed. A test that fails shows the seed among its arguments. For a long test, which only one in
-    ``--draw`` seeds draws, the result is the number of the draw: all seeds that draw the test have the same remainder,
-    so the seeds themselves would not draw every kill."""
+    """The run's seed. A failed test shows the seed among its arguments. For a long test, the result is the number of
+    the draw, because only one in ``--draw`` seeds draws a long test. All seeds that draw the test have the same
+    remainder, so the seeds themselves would not draw every kill."""
     drawn = request.config.getoption("--draw") if request.node.get_closest_marker("long") is not None else 0
     return seed_of(request.config) // (drawn or 1)
 

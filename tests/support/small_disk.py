@@ -24,7 +24,8 @@ def why_no_disk() -> str:
 
 
 class Disk:
-    """A file system in memory, mounted at ``folder``; ``size`` is the most that it can hold, as mount takes it."""
+    """A file system in memory, mounted at ``folder``. ``size`` is the maximum size of its contents, in the form for
+    mount."""
 
     def __init__(self, folder: Path, size: str = "48m") -> None:
         self.folder, self._size = folder, size
@@ -39,7 +40,7 @@ class Disk:
             wait_until(lambda: self._remount("ro"), "no file is open for writing", look_seconds=_LOOK_SECONDS)
 
     def fill(self) -> None:
-        """Makes the disk as small as its contents, and fills what is left of it to the last byte."""
+        """Makes the disk as small as its contents, and fills the remaining space completely."""
         wait_until(self._is_shrunk, "the disk is as small as its contents")
         for size in (1 << 12, 1):
             try:
@@ -59,7 +60,8 @@ class Disk:
         subprocess.run(["umount", "--lazy", str(self.folder)], check=True)
 
     def _is_shrunk(self) -> bool:
-        """Fails while others write, because a file system cannot be made smaller than its contents."""
+        """Makes the disk smaller, and returns True if this has succeeded. It fails while other processes write, because
+        a file system cannot be smaller than its contents."""
         found = os.statvfs(self.folder)
         used = (found.f_blocks - found.f_bfree) * found.f_frsize
         return self._remount(f"size={max(used, found.f_frsize)}")

@@ -14,15 +14,15 @@ SPARK_SETTINGS = {
 }
 
 _NO_MADE_CODE = {
-    # Spark computes rows without generated code. Generating the code of each projection again for every task took a
-    # fifth of the JVMs' time, and compiling it took more, for a hundred rows. The demo, the notebooks, the benchmarks
-    # and the proofs that read a million rows use generated code, as users do.
+    # Spark computes rows without generated code. For a hundred rows, generating code for each projection of every task
+    # takes a fifth of the JVMs' time, and compiling the code takes more. The demo, the notebooks, the benchmarks and
+    # the proofs that read a million rows use generated code, as users do.
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
 }
 
 FEW_ROWS = {**SPARK_SETTINGS, **_NO_MADE_CODE}
-"""For sessions whose statements see some hundred rows each."""
+"""The settings for sessions whose statements process a few hundred rows each."""
 
 _MANY = 100_000
 
@@ -33,7 +33,7 @@ def settings_for(rows: int) -> dict[str, str]:
 
 
 def java_properties() -> str:
-    """The settings among these that a JVM accepts before it starts, so that they reach the servers, shells and scripts
-    that tests start."""
+    """Those of the settings that a JVM accepts as properties when it starts. With these properties, the settings reach
+    the servers, shells and scripts that tests start."""
     settings = {key: SPARK_SETTINGS[key] for key in ("spark.ui.enabled", "spark.sql.shuffle.partitions")}
     return " ".join(f"-D{key}={value}" for key, value in {**settings, **_NO_MADE_CODE}.items())

@@ -1,4 +1,5 @@
-"""A small warehouse, written once and kept in ``tests/fixtures/warehouses``, that every later version must open.
+"""A small warehouse, which is written once and stored in ``tests/fixtures/warehouses``. Every later version of rw_sql
+must be able to open it.
 
 ``python -m tests.support.stored_warehouse`` writes a warehouse of the present catalog format with the present code:
 ``<newest number of catalog/>.tar.xz``, and a file with the warehouse's contents. A stored warehouse is never written
@@ -74,7 +75,7 @@ def statements(bootstrap: str) -> tuple[str, ...]:
 
 
 def main() -> None:
-    """Writes the warehouse and its contents as files to keep."""
+    """Writes the warehouse and its contents to the files that are stored."""
     target = FOLDER / f"{load_catalog().number:04}{SUFFIX}"
     if target.exists():
         raise SystemExit(f"{target} is there; a kept warehouse is never written again")
@@ -94,7 +95,8 @@ def main() -> None:
 
 
 def make(spark: SparkSession, folder: Path, bootstrap: str) -> dict[str, Any]:
-    """Writes the warehouse; its jobs were stopped in order, except for one source whose brokers disappeared."""
+    """Writes the warehouse. At the end, the jobs are stopped in an orderly way, except for one source whose brokers
+    have disappeared."""
     for topic in ("orders", "copied"):
         create_topic(bootstrap, topic, 1)
     produce_json(bootstrap, "orders", [{"id": id_, "item": "ab"[id_ % 2], "price": id_} for id_ in range(10)])
@@ -156,7 +158,7 @@ def pack(folder: Path, target: Path) -> None:
 
 
 def unpack(kept: Path, folder: Path) -> None:
-    """Puts a kept warehouse into a folder."""
+    """Unpacks a stored warehouse into a folder."""
     with tarfile.open(kept) as packed:
         packed.extractall(folder, filter="data")
 

@@ -21,7 +21,7 @@ LIFE_SECONDS = 900.0
 
 
 def wait_until(is_met: Callable[[], bool], what: str, *, look_seconds: float = 0.01) -> None:
-    """Returns once the condition holds; after the last time limit, fails with ``what``."""
+    """Returns once the condition holds. Fails with ``what`` after LAST_RESORT_SECONDS."""
     never = threading.Event()
     deadline = time.monotonic() + LAST_RESORT_SECONDS
     while not is_met():

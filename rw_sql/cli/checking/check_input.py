@@ -265,8 +265,8 @@ def _in_reading_order(
 
 def _parts(text: str) -> Iterator[tuple[ScriptStatement, str, SqlError | None]]:
     """Returns the statements of one file of a folder, each with its comments. If a ``;`` is missing between two
-    statements, the text is split at the missing ``;``, and the first of the two statements comes with the error for the
-    missing ``;``."""
+    statements, the text is split there, and the first of the two statements comes with the error for the missing
+    ``;``."""
     waiting = list(statements_with_notes(text))
     while waiting:
         piece, notes = waiting.pop(0)

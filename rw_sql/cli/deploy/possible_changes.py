@@ -1,9 +1,9 @@
 """Computes the changes between a catalog and a folder. The changes create an object again if planning shows that the
 object cannot be altered in place.
 
-``compare`` compares only definitions. Suppose that one view reads another view, and the other view gets a new query.
-Only planning shows whether the first view can then keep its columns. Only planning also shows whether the columns of a
-table can change. This module therefore plans the statements, as ``rw-sql check`` does.
+``compare`` compares only definitions. Two facts become known only by planning: whether the views that read a view can
+keep their columns when this view gets a new query, and whether the columns of a table can change in place. This module
+therefore plans the statements, as ``rw-sql check`` does.
 """
 
 from __future__ import annotations
@@ -56,11 +56,10 @@ def possible_changes(
 ) -> tuple[DeployChange, ...]:
     """The changes that make the catalog match the folder; see :func:`rw_sql.plan.deploy.changes.compare`.
 
-    Suppose that a view of the folder reads another view, and the other view gets a new query. If the new query makes it
-    impossible for the first view to keep its columns, the changes create the first view again. The changes also create
-    a view again if the view lacks a column that another definition needs and that the view cannot get in any other way.
-    A view is also created again if a column can only be dropped before the view gets its new query. A table is created
-    again if its columns cannot change in place.
+    The changes create a view again in three cases. In the first case, a view that it reads gets a new query, and the
+    view cannot keep its columns with this query. In the second case, the view lacks a column that another definition
+    needs, and a rebuild cannot add the column. In the third case, a DROP COLUMN cannot wait until the view has its new
+    query. A table is created again if its columns cannot change in place.
     """
     unable: dict[int, str] = {}
     while True:

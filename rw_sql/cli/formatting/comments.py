@@ -106,8 +106,8 @@ def pairs_of(before: Sequence[Token], after: Sequence[Token]) -> dict[int, int]:
 def _matched(old: Sequence[_Key], new: Sequence[_Key]) -> Iterator[tuple[int, int]]:
     """Returns pairs of equal tokens, in the order of both texts.
 
-    Long texts are divided at the tokens that occur only once, such as the names of columns, because the time to compare
-    two texts grows with more than the square of their length.
+    Long texts are divided at the tokens that occur only once, such as the names of columns. Comparing two texts as a
+    whole takes a time that grows with more than the square of their length.
     """
     ends: list[tuple[int, int]] = []
     if len(old) * len(new) > _MOST_COMPARED:

@@ -112,7 +112,7 @@ def listen(host: str, port: int | None, token_file: str | None) -> StatusServer:
     """Starts the status page's server. Raises SqlError if the server cannot listen on the port.
 
     If ``port`` is not given, the server uses the default port. If another process already uses the default port, the
-    server uses a free port. For example, if a machine has two servers of one warehouse, the server that runs the jobs
+    server uses a free port. For example, of two servers of one warehouse on a machine, the server that runs the jobs
     uses the default port, and the server that waits to take over uses another port.
     """
     from rw_sql.runtime.status.http_server import DEFAULT_PORT, StatusServer

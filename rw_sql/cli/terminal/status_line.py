@@ -160,7 +160,7 @@ class StatusLine:
                     self._changed.wait(left)
                     continue
                 run = self._run
-            # The lock is not held during this call, because reading the activity of the jobs may take a while, and the
+            # The lock is not held during this call. Reading the activity of the jobs may take a while, and the
             # statement must be able to end in the meantime.
             progress = self._described()
             with self._changed:

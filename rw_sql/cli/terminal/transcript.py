@@ -44,9 +44,9 @@ class Transcript:
         self._is_told = False
 
     def begin(self) -> None:
-        """Begins the next statement. Records that the text of this statement has not been printed yet. This call is
-        necessary because the record may still be about the previous statement. This happens if an error ended the
-        previous statement after its text was printed together with its question."""
+        """Begins the next statement: records that its text has not been printed yet. Without this call, the record
+        could still be about the previous statement, if an error ended that statement after its text was printed
+        together with its question."""
         self._is_told = False
 
     @property

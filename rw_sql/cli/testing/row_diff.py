@@ -73,8 +73,8 @@ def compare_rows(columns: Sequence[str], expected: Sequence[Row], found: Sequenc
     changed: list[tuple[Row, Row]] = []
     for row in list(missing):
         near = max(unexpected, key=lambda other: _alike(row, other), default=None)
-        # Two rows count as similar if more than half of their columns are equal, or if their first columns are equal,
-        # because the first column is the key of most views.
+        # Two rows count as similar if more than half of their columns are equal, or if their first columns are equal.
+        # The first column is the key of most views.
         if near is not None and (_alike(row, near) * 2 > len(columns) or (row[0] == near[0] and len(columns) > 1)):
             changed.append((row, near))
             missing.remove(row)

@@ -116,8 +116,8 @@ _MODES = {
     "properties.sasl.mechanism": ("PLAIN",),
     "connect_mode": ("user_and_password", "plain"),
 }
-"""Maps each property that determines how a client logs in to several values. The first value is for a login with user
-and password, and the other values are for connections without a login."""
+"""For each property that selects the kind of login: the value for a login with user and password, followed by the
+values for connections without a login."""
 
 
 def spec_of(options: Iterable[Option]) -> ConnectorSpec | None:

@@ -252,9 +252,8 @@ def unreachable(reason: str) -> str:
 
 
 def _advertised(reason: str, options: Iterable[Option]) -> tuple[str, str] | None:
-    """A Kafka broker may respond, but send clients to an address at which no server responds. Returns the last part of
-    the message, and the hint, for such a broker. The statement or its connection names this broker. Returns None if the
-    server cannot be used for any other reason."""
+    """Returns the last part of the message, and the hint, if the Kafka brokers in the statement or in its connection
+    respond but send clients to an address at which no server responds. Returns None for any other reason."""
     found = _NO_CONNECTION.match(reason) or _NO_HOST.match(reason)
     if found is None or found["broker"] == "bootstrap":
         return None
@@ -276,8 +275,8 @@ def _advertised(reason: str, options: Iterable[Option]) -> tuple[str, str] | Non
 def _address(options: Iterable[Option], reason: str) -> Option | None:
     """Returns the property with the address that does not respond. This is a property whose host occurs in the reason
     or, if there is none, the first property with an address. Properties with servers are preferred to properties with
-    paths. If the hosts of several properties occur in the reason, the property with the longest host is preferred,
-    because a host with a port is more specific than a host alone."""
+    paths. If the hosts of several properties occur in the reason, the property with the longest host is preferred: a
+    host with a port is more specific than a host alone."""
     listed = sorted(
         (option for option in options if ADDRESS.search(option.key)),
         key=lambda option: option.key.endswith(_IN_FILES),

@@ -78,9 +78,9 @@ def compare(
     """Returns the changes that make the catalog match the folder, in an order in which they can be executed. The result
     is empty if the catalog matches the folder already.
 
-    ``allow`` are the words for the ALLOW clause of unsafe statements. For some objects, it is not visible from the
-    definitions that the object cannot be altered in place. ``unable`` maps the id of each such object to the reason.
-    These objects are created again. Raises SqlError if no order is possible.
+    ``allow`` are the words for the ALLOW clause of unsafe statements. ``unable`` maps the ids of objects that cannot be
+    altered in place to the reasons, if the definitions alone do not show this. These objects are created again. Raises
+    SqlError if no order is possible.
     """
     connections = {w.name: w.statement for w in folder if isinstance(w.statement, CreateConnection)}
     known = {c.name: connection_definition(c.definition) for c in snapshot.all("connection")} | connections

@@ -73,7 +73,7 @@ _ONLY_DEFINITIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderObject:
-    """An object as a folder defines it, with the position of its definition: ``line`` is 1-based.
+    """An object as a folder defines it. ``file`` and ``line`` (1-based) are the position of the object's definition.
 
     ``was`` is the object's former name, from a comment ``-- rw: renamed from <name>`` at the object's statement.
     """

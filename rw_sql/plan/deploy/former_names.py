@@ -138,6 +138,6 @@ def _moves(
 
 
 def _is_free(snapshot: Snapshot, name: Name) -> bool:
-    """True if no relation has the name. The name is not case-sensitive."""
+    """True if no relation has the name. Upper and lower case are not distinguished."""
     records = (record for kind in (*RELATION_KINDS, "sink") for record in snapshot.all(kind))
     return all(record.name.lower() != name.key.lower() for record in records)

@@ -1,7 +1,7 @@
 """Stores a deployment plan in a file. The plan contains the changes, and the epochs of the objects on which the changes
 depend.
 
-The plan is either carried out exactly as stored or not carried out.
+A stored plan is carried out exactly as stored, or refused.
 """
 
 from __future__ import annotations

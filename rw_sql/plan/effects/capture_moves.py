@@ -124,12 +124,12 @@ def changes_between(
     rows: Iterable[SplitPreview],
     options: PlannedOptions | None = None,
 ) -> Iterator[str]:
-    """Yields notices about the transactions that a move skips or repeats, if they can be counted. The transactions are
-    those whose bytes the rows' verdicts count.
+    """Yields notices about the transactions that a move skips or repeats, if these transactions can be counted. The
+    verdicts in ``rows`` count the bytes of the same transactions.
 
-    ``options`` are the options of the source after the move, if the move changes them. The slot that the source reads
-    before the move has the transactions that are skipped. The slot that the source reads after the move has those that
-    are repeated.
+    ``options`` are the options of the source after the move, if the move changes them. The skipped transactions are in
+    the slot that the source reads before the move. The repeated transactions are in the slot that the source reads
+    after the move.
     """
     source = reader.source
     before = source_options(snapshot, source)

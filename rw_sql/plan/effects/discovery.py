@@ -72,10 +72,11 @@ def discover(
 ) -> Discovery:
     """Assigns every split of the upstream to the source.
 
-    A split whose stored position has the same identity keeps this position, unless the split is in ``forget``. If a
-    partition was added to a topic that the source already reads, the source begins at the first record of the
-    partition. Any other split, and every split in ``forgotten``, begins at the position that ``scan.startup.mode``
-    specifies.
+    A split whose stored position has the same identity keeps this position, unless the split is in ``forget``, the
+    splits whose positions the statement discards. If a partition was added to a topic that the source already reads,
+    the source begins at the first record of the partition. Every other split begins at the position that
+    ``scan.startup.mode`` specifies. A split in ``forgotten``, whose position was discarded earlier, does not count as
+    an added partition.
     """
     keeps: dict[str, SplitState] = {}
     added: dict[str, SplitState] = {}

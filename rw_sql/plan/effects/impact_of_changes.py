@@ -227,7 +227,8 @@ def impact_of(
     if is_taken_back:
         rows = tuple(replace(row, verdict="NONE", duplicates=0, gaps=0, is_exact=True, sizes=None) for row in rows)
     else:
-        # If the number is lower, the tables already have the rows of that snapshot.
+        # Only a higher snapshot number makes the source read the tables again. The tables already have the rows of a
+        # snapshot with a lower number.
         if moved.snapshot > source.snapshot:
             notices += tables_read_again(cdc_tables(then, moved))
         elif options != old_options and not any(row.verdict.startswith("UNKNOWN") for row in rows):

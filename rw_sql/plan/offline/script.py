@@ -106,8 +106,8 @@ class ScriptChecker:
 
     def has_database(self, name: str) -> bool:
         """True if a statement of the script creates a Spark database with this name. Without a catalog, the result is
-        also True for a name that is not similar to the name of a schema in the script, because a Spark database may
-        have this name."""
+        also True for a name that is not similar to a schema's name in the script: a Spark database may have this
+        name."""
         if name in self._assumed.databases:
             return True
         schemas = (PUBLIC, *(record.name for record in self.snapshot.all("schema")))

@@ -36,8 +36,8 @@ class CheckpointText:
 
 
 class CheckpointPort(Protocol):
-    """Reads foreign checkpoints, and the tables and files that their jobs read. Paths have the form that they have in
-    the statement."""
+    """Reads foreign checkpoints, and the tables and files that their jobs read. Paths are spelled as in the
+    statement."""
 
     def look(self, path: str) -> CheckpointLook:
         """The state of a checkpoint."""

@@ -17,10 +17,10 @@ STREAM, UPSERT, WHOLE = "stream", "upsert", "whole"
 class AnalyzedQuery:
     """The parameters of :meth:`QueryPort.analyze` as one value.
 
-    ``form`` is ``STREAM`` for a query that Spark itself keeps up to date, ``UPSERT`` for such a query that is an
-    unfiltered aggregation with known keys, and ``WHOLE`` for a batch query. If ``closes_windows`` is True, the row of
-    each window is returned once, when the watermark passes the window's end (EMIT ON WINDOW CLOSE). ``same_as`` is the
-    text of another query that is tested for equivalence with this query.
+    ``form`` is ``STREAM`` or ``UPSERT`` for a query that Spark itself keeps up to date, and ``WHOLE`` for a batch
+    query. ``UPSERT`` means that the query is an unfiltered aggregation with known keys. If ``closes_windows`` is True,
+    the row of each window is returned once, when the watermark passes the window's end (EMIT ON WINDOW CLOSE).
+    ``same_as`` is the text of another query that is tested for equivalence with this query.
     """
 
     query: str
@@ -43,7 +43,7 @@ class QueryAnalysis:
     A ``refusal`` comes with a ``hint``, a ``kind``, the ``word`` of the query to which Spark points, and the
     ``relation`` that does not exist. ``kind`` is None if Spark accepts the query but the result cannot be kept up to
     date. ``operators`` are Spark's names of the steps of a WHOLE query, from the last step down to the first
-    aggregation, and ``aggregates`` are Spark's names of the aggregate functions of an UPSERT query. ``varies`` is a
+    aggregation. ``aggregates`` are Spark's names of the aggregate functions of an UPSERT query. ``varies`` is a
     non-deterministic part of the query, if the query has such a part. For a sample of rows, ``varies`` is
     ``TABLESAMPLE``. ``varies_in`` is the step that contains this part; None if the part is only a projected column.
     ``is_same`` is True if the text in ``same_as`` is equivalent.

@@ -47,9 +47,9 @@ def unfit_key(keys: tuple[str, ...], *schemas: str) -> QueryAnalysis | None:
 
 
 def collated_input(query: str, inputs: Iterable[ObjectRecord]) -> QueryAnalysis | None:
-    """Returns the refusal of a query if an input of the query has a column with a collation, and the query may use this
-    column or the column is a key of the input. Returns None if there is no such column. The reason for the refusal is
-    that a view's job reads the columns of its inputs without their collations."""
+    """Returns the refusal of a query that reads a column with a collation. A column counts as read if the query may use
+    the column, or if the column is a key of its input. Returns None if the query reads no such column. The reason for
+    the refusal is that a view's job reads the columns of its inputs without their collations."""
     for record in inputs:
         if not isinstance(record, MaterializedViewRecord | DeltaTableRecord):
             continue

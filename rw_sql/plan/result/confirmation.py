@@ -73,9 +73,8 @@ def require_switch(snapshot: Snapshot, span: Span) -> None:
 
 
 def token_of(snapshot: Snapshot, plan: Plan, *, leaves_unread: bool | None = None) -> str:
-    """A digest of four things: the statement, the plan's fingerprint (such as new positions), the effects on splits,
-    and the epochs. The epochs of three kinds of objects are included: the affected objects, the pauses of these
-    objects, and the objects that these objects use.
+    """A digest of the statement, the plan's fingerprint (such as new positions), the effects on splits, and epochs. The
+    epochs are those of the affected objects, of the pauses of these objects, and of the objects that these objects use.
 
     The token is valid only for this plan, and only until one of these values changes. ``leaves_unread`` states whether
     the preview shows records that a source leaves unread, in splits that the source no longer reads. If it is None, the

@@ -45,7 +45,7 @@ TYPES = {
     "TIMESTAMP": "TIMESTAMP_NTZ",
     "TIMESTAMPTZ": "TIMESTAMP",
 }
-"""sqlglot's type names → Spark's. TIMESTAMP without a zone is Spark's TIMESTAMP_NTZ."""
+"""Maps sqlglot's names of types to Spark's names. TIMESTAMP without a zone is Spark's TIMESTAMP_NTZ."""
 
 EXTRACTED = frozenset({"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DOY", "HOUR", "MINUTE", "SECOND"})
 TRUNCATED = frozenset({"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND"})

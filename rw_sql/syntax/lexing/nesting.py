@@ -8,8 +8,8 @@ from rw_sql.errors import TOO_COMPLEX, Span, SqlError
 
 _FRAMES = 4_000
 """The recursion limit that nested queries need. sqlglot calls up to 25 functions for one level of nesting, and rw_sql's
-own reader accepts 100 levels. The limit also applies to code in C, for example to Python's JSON parser. The stack of
-this code would not hold many more frames."""
+own reader accepts 100 levels. The limit cannot be much higher, because it also applies to code in C, such as Python's
+JSON parser, whose stack would overflow."""
 
 
 def allow_nesting() -> None:

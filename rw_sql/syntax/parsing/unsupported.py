@@ -1,6 +1,6 @@
 """Refuses statements that parse but have no meaning in rw_sql, and suggests alternatives.
 
-Such statements are never run. Whether any other statement is supported is decided by the planner.
+Such statements never run. For all other statements, the planner decides whether they are supported.
 """
 
 from __future__ import annotations

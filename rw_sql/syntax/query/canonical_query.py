@@ -19,8 +19,8 @@ def canonical_query(text: str, dialect: str = "spark") -> str:
     """The query in canonical form. Two queries with the same form have the same meaning.
 
     An alias that only repeats the relation counts as the relation's name, because RENAME TO writes such aliases into
-    the queries that read the renamed object. If sqlglot cannot parse a query, or if Python's recursion limit is too low
-    for the nesting of the query, the canonical form is the query's text without surrounding white space.
+    the queries that read the renamed object. If sqlglot cannot parse a query, or if the query is nested too deeply for
+    Python's recursion limit, the canonical form is the query's text without surrounding white space.
     """
     from sqlglot.errors import SqlglotError
 

@@ -112,7 +112,7 @@ def _without_names(
     """
     from sqlglot import exp
 
-    @cache  # Most keys are columns and need no items.
+    @cache  # called only if needed: most keys are columns and need no items
     def items() -> dict[str, tuple[int, exp.Expr]]:
         # Without an alias, a field such as a.b.c has the name c. Another column without an alias has its own name.
         return {
@@ -166,7 +166,7 @@ def input_columns(core: exp.Select, relations: Mapping[str, Sequence[str]]) -> f
             for item in select.expressions:
                 if isinstance(item, exp.Star):
                     continue
-                # Without a name that is written, the item's columns are unknown: a.*, json_tuple(…).
+                # The columns of an item are unknown if the query does not name them: a.*, json_tuple(…).
                 if not item.output_name or item.output_name == "*":
                     return None
                 found.add(item.output_name.lower())
@@ -176,10 +176,10 @@ def input_columns(core: exp.Select, relations: Mapping[str, Sequence[str]]) -> f
 def spelling_of(core: exp.Select, columns: Iterable[str] | None = None) -> Callable[[exp.Expr], exp.Expr]:
     """Returns a function that returns the same tree for all spellings of an expression in a select. Two spellings may
     differ in parentheses, in the case of column names, and in the name of the input before a column. In addition, one
-    of them may have ``window`` in place of the call that makes the window. ``columns`` is as in :func:`group_keys`.
+    of them may have ``window`` in place of the call that makes the window. For ``columns``, see :func:`group_keys`.
 
-    Names after a column keep their case: the name may be a key of a MAP, which is a value. The names of fields that an
-    expression makes also keep their case, because the fields may become part of a text.
+    Names after a column keep their case, because such a name may be a key of a MAP, and keys are values. The names of
+    fields that an expression makes also keep their case, because the fields may become part of a text.
 
     The result is only for comparison: it may contain names that Spark would not accept without quotes.
     """
@@ -246,7 +246,7 @@ def _qualifiers(core: exp.Select, columns: Iterable[str] | None) -> dict[tuple[s
 
     joins = core.args.get("joins") or ()
     if joins and (columns is None or any(join.args.get("method") for join in joins)):
-        return {}  # NATURAL joins by columns that are not written.
+        return {}  # NATURAL joins by columns that the query does not name.
     found: dict[tuple[str, ...], int] = {}
     for place, read in enumerate(_inputs(core)):
         parts = [part.name.lower() for part in read.parts] if isinstance(read, exp.Table) and not read.alias else []

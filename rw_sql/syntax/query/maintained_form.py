@@ -296,9 +296,9 @@ class ViewQuery:
         return _formed(chain, names, has_keep=None)
 
     def partitioned(self) -> tuple[Form, str, str] | None:
-        """Returns three queries for a join of two relations: the form that includes the columns on which the relations
-        are joined, a query that selects the values of these columns from both sides, and a query that selects these
-        values in pairs, which shows their types.
+        """Returns three queries for a join of two relations. The first is the form that includes the join columns,
+        which are the columns on which the relations are joined. The second selects the values of the join columns from
+        both sides. The third selects these values in pairs, and shows their types.
 
         Returns None for any other query, including a join of more than two relations and a join without such columns.
         """

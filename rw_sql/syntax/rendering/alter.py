@@ -1,4 +1,4 @@
-"""ALTER as text."""
+"""Renders ALTER statements as text."""
 
 from __future__ import annotations
 

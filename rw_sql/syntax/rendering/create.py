@@ -1,4 +1,4 @@
-"""CREATE, REPLACE and DROP as text."""
+"""Renders CREATE, REPLACE and DROP statements as text."""
 
 from __future__ import annotations
 

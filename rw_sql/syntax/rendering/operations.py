@@ -1,4 +1,4 @@
-"""Operational and session statements as text."""
+"""Renders the statements about operations and about the session as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of statements as text."""
+"""Renders the parts of statements as text."""
 
 from __future__ import annotations
 

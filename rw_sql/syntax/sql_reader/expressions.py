@@ -238,8 +238,8 @@ class ExpressionReader(FormReader):
         return ahead == 0 or self._is_set_operation(ahead)
 
     def _is_set_operation(self, ahead: int) -> bool:
-        """At this position, parentheses with a query begin. Returns True if this query is one side of a UNION, EXCEPT
-        or INTERSECT, or if ORDER BY or LIMIT follows the query."""
+        """True if the query in the parentheses that begin at this position is one side of a UNION, EXCEPT or INTERSECT,
+        or if ORDER BY or LIMIT follows this query."""
         depth = 0
         at = self.at
         while at < self.last:

@@ -1,4 +1,4 @@
-"""An Iceberg catalog in an SQLite file, with its tables as Parquet files beside it."""
+"""An Iceberg catalog in an SQLite file. The tables are Parquet files beside the SQLite file."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Lake:
 
     @property
     def clause(self) -> str:
-        """The same in a WITH list."""
+        """The same options as the text of a WITH list."""
         return ", ".join(f"{key} = '{value}'" for key, value in self.options.items())
 
     def catalog(self) -> Any:
-        """The catalog as another program opens it."""
+        """Opens the catalog with pyiceberg, as another program would."""
         from pyiceberg.catalog import load_catalog
 
         return load_catalog(
@@ -57,7 +57,7 @@ class Lake:
         return made
 
     def table(self) -> Table:
-        """The table as it is now."""
+        """The current state of the table."""
         found: Table = self.catalog().load_table(NAME)
         return found
 

@@ -48,7 +48,7 @@ def read_parts(
 
 
 def held(given: dict[str, str]) -> tuple[psycopg.Connection[Any], str]:
-    """A connection that holds a snapshot, and the snapshot's name."""
+    """Opens a connection that keeps a snapshot open. Returns the connection and the snapshot's name."""
     import psycopg
 
     connection = connect(given, 8.0)

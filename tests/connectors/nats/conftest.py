@@ -1,4 +1,4 @@
-"""Streams of the tests of NATS."""
+"""Fixtures for the tests of the NATS connector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several tests of followed tables use."""
+"""Fixtures that several tests of captured tables share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rw_sql.connectors.postgres_cdc import reader
 
 @pytest.fixture
 def often_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers check their tables all the time."""
+    """Makes readers check their tables ten times a second."""
     monkeypatch.setattr(reader, "_CHECK_SECONDS", 0.1)
 
 

@@ -1,4 +1,4 @@
-"""Streams of the tests of RabbitMQ."""
+"""Fixtures for the tests of the RabbitMQ connector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The warehouse of the tests of jobs at rest."""
+"""The fixture for the tests of jobs at rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares the rows of Avro records with those that Avro's own library reads."""
+"""Compares the rows of Avro records with the rows that Avro's own library reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 def compare_values(spark: SparkSession, writer: AvroWriter, seed: int, records: int) -> int:
-    """Reads random records of random schemas by one of their versions; returns the number of versions.
+    """Reads random records of several versions of a random schema with one of these versions. Returns the number of
+    versions.
 
     Raises AssertionError at the first row that differs.
     """
@@ -51,9 +52,11 @@ def read_values(
     columns: str | None = None,
     options: str = "",
 ) -> list[tuple[dict[str, Any], str | None]]:
-    """The rows that a source with this schema makes of values, in order, and the reasons of those without one.
+    """Returns, for each value in order, the row that a source with this schema makes from the value, and the decode
+    error.
 
-    ``columns`` are by default those of the schema. ``options`` are more options of ENCODE, each after a comma.
+    By default, ``columns`` are the columns of the schema. ``options`` are further options of ENCODE, each preceded by a
+    comma.
     """
     SparkSessions(spark).load((installed_jars().avro,))
     schema = avro.normal_form(json.dumps(reader))

@@ -1,4 +1,4 @@
-"""A warehouse with one refreshable table, whose job may be killed or suspended between any two of its steps."""
+"""A warehouse with one refreshable table. The table's job can be killed or suspended between any two of its steps."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ JOB = f"mv-{TABLE}"
 
 
 class KilledHere(BaseException):
-    """Replaces SIGKILL: nothing of this run continues."""
+    """Raised in place of SIGKILL, so that this run does not continue."""
 
 
 @dataclass
 class Sessions:
-    """The number of Spark sessions that the jobs have requested, and those that they have not released."""
+    """The number of Spark sessions that the jobs have requested, and the sessions that they have not released."""
 
     requested: int = 0
     held: list[Any] = field(default_factory=list)
@@ -58,7 +58,7 @@ class World:
     kill_at: str = ""
     passed: list[str] = field(default_factory=list)
     meanwhile: dict[str, Callable[[], None]] = field(default_factory=dict)
-    """What happens while the job is suspended at a fault point, when it first passes the point."""
+    """Maps fault points to functions. A function is called once, when the job first passes the fault point."""
     sessions: Sessions = field(default_factory=lambda: Sessions())
 
     @property
@@ -98,7 +98,7 @@ class World:
             raise KilledHere(name)
 
     def run_until(self, is_reached: Callable[[], bool]) -> RefreshJob | None:
-        """Runs the job once, until the condition holds or it is killed."""
+        """Runs the job once, until the condition holds, the job fails, or the job is killed."""
         try:
             job = RefreshJob.start(self.context, self.spec())
         except KilledHere:

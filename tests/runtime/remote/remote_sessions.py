@@ -1,4 +1,4 @@
-"""An owner and sessions without a JVM that pass their statements to it, without Spark."""
+"""An owner without Spark, and sessions without a JVM that pass their statements to this owner."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SOURCE = (
 
 
 def context_of(uri: str, owner: str) -> Context:
-    """A context without Spark, of the session or owner with this name."""
+    """The context, without Spark, of a session or owner with this name."""
     return Context(warehouse=Warehouse.at(uri), metastore=Metastore.open(uri), sessions=NoSpark(), owner=owner)
 
 
@@ -79,7 +79,7 @@ def request_names(pair: Pair) -> list[str]:
 
 @dataclass
 class SlowPair(Pair):
-    """An owner in which each SHOW SOURCES waits until ``over`` is set."""
+    """An owner that completes a SHOW SOURCES only after ``over`` is set."""
 
     over: Event = field(default_factory=Event)
 
@@ -95,6 +95,6 @@ class SlowPair(Pair):
         self.server = RequestServer(self.context, slowly)
 
     def taken(self) -> int:
-        """The number of requests that the owner runs."""
+        """The number of requests that the owner is running."""
         found = map(self.written.metastore.jobs.requests.find, request_names(self))
         return sum(request is not None and request.state == TAKEN for request in found)

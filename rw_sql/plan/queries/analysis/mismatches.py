@@ -61,8 +61,8 @@ _UNIT_IN_INTERVAL = re.compile(r"[a-z]+", re.IGNORECASE)
 class Written:
     """The text of an expression for use in messages. If the text is long, the result is ``…``.
 
-    The text is made only when a message needs it. Making the text of every operand of a long chain of operators would
-    take a time that is quadratic in the length of the chain.
+    The text is made only when a message needs it, because for a long chain of operators, the time to make the texts of
+    all operands is quadratic in the length of the chain.
     """
 
     node: exp.Expr

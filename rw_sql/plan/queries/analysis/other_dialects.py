@@ -69,8 +69,8 @@ _TYPES: dict[str, str | None] = {
     "uuid": "STRING",
     "varbinary": "BINARY",
 }
-"""Some types are accepted by sqlglot but do not exist in Spark's grammar. Maps each of these types to the type to write
-instead, or to None if there is no such type."""
+"""Maps each type that sqlglot accepts but that Spark's grammar lacks to the type to write instead, or to None if Spark
+has no equivalent type."""
 
 _SIZED = ("char", "character", "varchar")
 _DECIMAL = ("decimal", "dec", "numeric")

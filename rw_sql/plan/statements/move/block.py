@@ -206,8 +206,8 @@ def _unallowed(collected: Collected, moves: Sequence[SourceImpact]) -> dict[str,
     from the result if no word is missing.
 
     A statement that itself predicts the effect must have the word in its own ALLOW. If the effect is predicted only for
-    the whole block, it is sufficient if one of these statements has the word. There are two reasons for this rule.
-    ALTER CONNECTION accepts no ALLOW. The plan of a RESET after an ALTER CONNECTION does not show the records that the
+    the whole block, it is sufficient if one of these statements has the word. This rule has two reasons: ALTER
+    CONNECTION accepts no ALLOW, and the plan of a RESET after an ALTER CONNECTION does not show the records that the
     source leaves behind in the old upstream.
     """
     missing: dict[str, set[str]] = {}

@@ -162,7 +162,7 @@ def _before(
 ) -> BeforeImage:
     """The state to restore: the source's record, splits and positions as they were just before the operation.
 
-    If a split had a position at that time, the split gets back the position that it had reached, even if no later
+    If a split had a position at that time, the result has the position that the split had reached, even if no later
     operation has set the split's position.
     """
     fragment = ingest_fragment(source.id)

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 _GROUPED = SourceRecord | MaterializedViewRecord | SinkRecord
 
 Key = tuple[object, ...]
-"""Identifies one thing that an operation changes. This thing is an object, the pause of a source, the assignment of a
+"""Identifies a part of the catalog that an operation changes: an object, the pause of a source, the assignment of a
 split, or the position of a split. Two operations with a common key depend on each other."""
 
 
@@ -145,7 +145,7 @@ def _changes_names(record: OperationRecord) -> bool:
 
 
 def touched_keys(record: OperationRecord) -> frozenset[Key]:
-    """A key for each thing that an operation changed."""
+    """The keys of all parts of the catalog that an operation changed."""
     before = before_from_json(record.before)
     put = put_records(changes_from_json(record.changes))
     keys: set[Key] = set()
@@ -195,7 +195,7 @@ def _left_sources(record: OperationRecord) -> frozenset[int]:
 
 
 def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """UNDO OPERATION: restores definitions, assignments, positions and pauses. An undo can be undone.
+    """Lowers UNDO OPERATION, which restores definitions, assignments, positions and pauses. An undo can be undone.
 
     The statement is refused if later operations depend on the operation, or if the upstream has lost the records with
     which the source would continue.
@@ -253,8 +253,8 @@ def _require_undoable(
         and found.kind != DISCOVERY
         and history.is_in_effect(found.epoch)
         # Leaves out the undo of an operation after ``record``, because such an undo only removed that operation's
-        # effect. The undo of an operation before ``record`` counts, because this undo may have changed what ``record``
-        # had changed.
+        # effect. The undo of an operation before ``record`` counts, because this undo may have changed the same parts
+        # of the catalog as ``record``.
         and history.undoes.get(found.epoch, 0) <= record.epoch
         and not _only_changes_group(found)
         and (keys & touched_keys(found) or moved & _left_sources(found))
@@ -364,9 +364,8 @@ def _require_readable(
 ) -> tuple[str, ...]:
     """Raises SqlError if a source could not continue at its restored positions.
 
-    Returns notices about two kinds of sources. If an earlier operation moved a source to another cluster, the source
-    cannot continue until that operation is undone too. The other notices are about sources whose brokers do not report
-    their cluster.
+    Returns notices about two kinds of sources: sources that cannot continue until an earlier operation, which moved
+    them to another cluster, is undone too; and sources whose brokers do not report their cluster.
     """
     notices: list[str] = []
     for move in moves:

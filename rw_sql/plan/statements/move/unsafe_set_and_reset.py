@@ -178,8 +178,8 @@ def _unsafe_set(
     notes: list[str] = []
     if shown:
         changes.append(PutObject(record=record))
-        # The new splits are assigned even if the source is paused, so that they begin at the positions in the preview
-        # and not at the positions at the time of RESUME.
+        # The new splits are assigned even if the source is paused. Otherwise, they would begin at the positions at the
+        # time of RESUME, and not at the positions in the preview.
         taken, said = take_up_for(moved, inspector, replace(reader, source=record), snapshot.epoch + 1)
         changes += taken
         notes += said

@@ -224,6 +224,6 @@ def _path_plan(statement: ast.Statement, snapshot: Snapshot, path: tuple[str, ..
 
 
 def lower_show_search_path(statement: ast.ShowParameter, path: tuple[str, ...]) -> Plan:
-    """SHOW search_path."""
+    """Lowers SHOW search_path, which shows the schemas of the search path."""
     table = Table(columns=((SEARCH_PATH, "STRING"),), rows=((path_text(path),),))
     return Plan(statement=statement, table=table)

@@ -99,8 +99,8 @@ def resolved(
     """Returns the statement with qualified names. An unqualified name is qualified if it refers to an object outside
     ``public``, or if it is the name of a new object that will be created outside ``public``.
 
-    Raises SqlError in two cases: for a new object if no schema of the path exists, and for a relation in a query if the
-    relation exists only in ``public`` and ``public`` is not in the path.
+    Raises SqlError for a new object if no schema of the path exists. Also raises SqlError for a relation in a query if
+    the relation exists only in ``public``, and ``public`` is not in the path.
     """
     if path == DEFAULT_PATH or isinstance(statement, _NOT_OBJECTS):
         return statement

@@ -1,4 +1,5 @@
-"""Lowers SHOW JOBS and SHOW METRICS, and defines their columns and the origin of the values."""
+"""Lowers SHOW JOBS and SHOW METRICS. The module defines the columns of both results, and computes the values of the
+columns."""
 
 from __future__ import annotations
 

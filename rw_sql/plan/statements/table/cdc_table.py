@@ -221,8 +221,8 @@ def _table_name(statement: CreateTable, prefix: tuple[str, str]) -> str:
 
 def _with_known_name(statement: CreateTable, snapshot: Snapshot, source: SourceRecord) -> tuple[CreateTable, str]:
     """Returns the statement, and the name of the statement's upstream table. If another table of the source reads the
-    same upstream table, the other table's spelling of the name is used, because the reader would treat two spellings as
-    two upstream tables."""
+    same upstream table, the result has that table's spelling of the name, because the reader would treat two spellings
+    as two upstream tables."""
     kind = change_connector(source.connector)
     table = _table_name(statement, kind.table_prefix)
     plain = kind.plain_name(table)

@@ -115,7 +115,7 @@ def _source(snapshot: Snapshot, table: TableRecord, name: Name) -> SourceRecord:
 
 
 def lower_refresh_table_schema(statement: AlterRefreshSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER TABLE … REFRESH SCHEMA: adopts the newest schema of the registry, and appends its new columns.
+    """Lowers ALTER TABLE … REFRESH SCHEMA, which adopts the newest schema of the registry and appends its new columns.
 
     If the column of a field was dropped, the field does not get a column again. Raises SqlError if columns would be
     dropped or changed.
@@ -138,7 +138,7 @@ def lower_refresh_table_schema(statement: AlterRefreshSchema, snapshot: Snapshot
 
 
 def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER TABLE … DROP COLUMN: removes the column from the definitions of table and source.
+    """Lowers ALTER TABLE … DROP COLUMN, which removes the column from the definitions of the table and of its source.
 
     The statement is refused while views or sinks may use the column.
     """

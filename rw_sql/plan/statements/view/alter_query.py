@@ -62,8 +62,8 @@ _PASSING = (
     "SILENT",
     "SUSPENDED",
 )
-"""The first words of the stall reasons that starting a rebuild again would not remove. Once the cause of such a stall
-is gone, the job of the rebuild continues where it stopped, so the job's progress is kept."""
+"""The first words of stall reasons for which a rebuild is not started again, because a new start would not end the
+stall. Once the cause of the stall is gone, the job of the rebuild continues where it stopped."""
 
 
 def lower_alter_materialized_view_query(
@@ -220,8 +220,8 @@ def _rebuilds(
 
 
 def is_rebuild_stalled(snapshot: Snapshot, inspector: Inspector, view: MaterializedViewRecord) -> bool:
-    """True if the rebuild of the view, or the rebuild of a view that depends on it, is STALLED for a lasting reason,
-    for example because records of a history have expired. In this case, the statement starts the rebuilds again."""
+    """True if the rebuild of the view, or of one of its dependents, is STALLED for a lasting reason, such as expired
+    records of a history. In this case, the statement starts the rebuilds again."""
     ids, statuses = {view.id, *(found.id for found in snapshot.dependents_of(view.id))}, inspector.jobs.statuses()
     jobs = [rebuild_job(rebuild) for rebuild in snapshot.all("rebuild") if rebuild.view_id in ids]
     found = (statuses[job] for job in jobs if job in statuses)

@@ -47,8 +47,8 @@ _OWN = (MODE, TIME, RATE_LIMIT, VIEW_PARALLELISM, GROUP_OPTION)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewOptions:
-    """The options in a view's WITH list. They are the start of the view's history, the number of records per second
-    that the backfill may read, the number of partitions of the view's state, and the view's resource group.
+    """The options in a view's WITH list. ``startup`` is the start of the view's history. ``rate_limit`` is the number
+    of records per second that the backfill may read. ``parallelism`` is the number of partitions of the view's state.
 
     Without ``startup``, the history begins where the sources began; without ``parallelism``, the warehouse's setting
     applies.
@@ -378,8 +378,8 @@ def _starts(
     upstream: Upstream | None,
 ) -> dict[str, int]:
     """The start of each split's history."""
-    # The offsets at which the source began to read: either its startup mode, resolved at that time, or the positions
-    # that were set before the first record was read.
+    # The offsets at which the source began to read. They come from the startup mode, or from a statement that set
+    # positions before the source had read a record.
     began = {
         split: min([positions.states[split].offset, *(piece.start for piece in of_split)])
         for split, of_split in pieces.items()

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostRange:
-    """Offsets ``[start, end)`` of a split. The records that the source has last read at these offsets have been lost by
-    the upstream in the meantime. ``cut`` is the first lost offset, which may be before ``start``."""
+    """Offsets ``[start, end)`` of a split. The upstream has lost the records that the source last read at these
+    offsets. ``cut`` is the split's first lost offset, which may be before ``start``."""
 
     split: str
     start: int
@@ -39,8 +39,7 @@ def lost_ranges(
     wanted: Mapping[str, Spans],
     upstream: Upstream,
 ) -> tuple[LostRange, ...]:
-    """Returns offsets in ``wanted``. The records that the source has last read at these offsets have been lost by the
-    upstream in the meantime.
+    """Returns the offsets in ``wanted`` at which the upstream has lost the records that the source last read.
 
     ``readings`` are the pieces of the log with records of the current incarnations of the splits. The upstream is
     contacted only for pieces that were read in an earlier term (Kafka: leader epoch) than the present term.
