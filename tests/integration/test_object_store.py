@@ -14,19 +14,21 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from rw_sql.cli.servers.kafka_topics import create_topic
 from rw_sql.runtime.delta.delta_log import commit_versions, job_commits
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.session.attach import DELTA_SETTINGS
 from rw_sql.spark_jars import installed_jars
-from tests.integration.attached import wait_until
+from tests.integration.attached import produce_json, wait_until
 from tests.support.s3_store import S3_JARS, unconditional_commits
 from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tests.support.s3_store import S3Store
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
+    from tests.support.s3_store import Request, S3Store
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.crash, pytest.mark.long]
 
@@ -210,6 +212,35 @@ def test_every_commit_is_a_conditional_write(child: Child) -> None:
     requests = child.store.requests()
     assert any(request.is_commit for request in requests)
     assert unconditional_commits(requests) == []
+
+
+def test_an_idle_warehouse_sends_few_requests(child: Child, broker: BrokerInfo, topic_name: str) -> None:
+    """A store charges for each request; the page on object stores tells the number."""
+    create_topic(broker.bootstrap, topic_name)
+    produce_json(broker.bootstrap, topic_name, [{"id": 1}, {"id": 2}])
+    child.sql(
+        "ALTER SYSTEM SET idle_job_timeout = '1s'",
+        f"CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = '{topic_name}', "
+        f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON",
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM s",
+        "FLUSH",
+    )
+
+    def sent(heartbeats: int) -> float:
+        """The requests per heartbeat, in the time of the next heartbeats."""
+        before = child.store.requests()
+        wait_until(lambda: _heartbeats(child.store.requests()[len(before) :]) >= heartbeats, "the owner is alive")
+        return (len(child.store.requests()) - len(before)) / heartbeats
+
+    wait_until(lambda: sent(2) <= 40, "the source and its view are at rest")
+    # 30 on average (15 heartbeats and 450 requests a minute), and 42 while the lease's table is maintained.
+    assert sent(15) <= 45
+    produce_json(broker.bootstrap, topic_name, [{"id": 3}])
+    assert child.sql("FLUSH", "SELECT id FROM v") == [(1,), (2,), (3,)]
+
+
+def _heartbeats(requests: list[Request]) -> int:
+    return sum(request.is_commit and "/runtime_lease/" in request.path for request in requests)
 
 
 def state_of(pid: int) -> str:
