@@ -40,6 +40,8 @@ STANDALONE, PREPARED_XA = 1, 64
 _HEADER = struct.Struct("<IBIIIH")
 HEADER_BYTES = _HEADER.size
 _CHECKSUM_BYTES = 4
+_COMMITTED, _COMMITTED_BYTES = 42, 7
+"""The place of the commit's time in the body of a GTID event, after the flags, the GTID and the logical clocks."""
 
 _TINY, _SHORT, _LONG, _FLOAT, _DOUBLE, _LONGLONG, _INT24, _YEAR = 1, 2, 3, 4, 5, 8, 9, 13
 _TIMESTAMP2, _DATETIME2, _TIME2, _JSON, _NEWDECIMAL, _ENUM, _SET = 17, 18, 19, 245, 246, 247, 248
@@ -142,6 +144,16 @@ def lenenc(data: bytes, at: int) -> tuple[int, int]:
     if first == 254:
         return int.from_bytes(data[at + 1 : at + 9], "little"), at + 9
     raise BrokenEventError(f"a length that begins with {first}")
+
+
+def committed_at(kind: int, body: bytes) -> int | None:
+    """The time when a transaction was committed, in seconds since 1970, according to the event with which the
+    transaction begins. None if the event does not state the time of the commit, as in MySQL 5.7 and MariaDB."""
+    if kind not in (GTID, ANONYMOUS_GTID) or len(body) < _COMMITTED + _COMMITTED_BYTES:
+        return None
+    # The highest bit states whether the time of the commit on another server follows.
+    micros = int.from_bytes(body[_COMMITTED : _COMMITTED + _COMMITTED_BYTES], "little") & ((1 << 55) - 1)
+    return micros // 1_000_000
 
 
 def table_id(body: bytes) -> int:

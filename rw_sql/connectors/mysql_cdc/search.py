@@ -53,17 +53,20 @@ transaction, also if the server does not use GTIDs."""
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """The type and the time of an event, in seconds since 1970, and the position before the event."""
+    """The type and the time of an event, in seconds since 1970, and the position before the event. ``committed`` is the
+    time when the transaction that begins with the event was committed; None if the log does not state this time."""
 
     kind: int
     time: int
     position: int
+    committed: int | None = None
 
 
 def first_at(options: Mapping[str, str], milliseconds: int, timeout: float) -> int:
     """The position before the first transaction that was committed at or after ``milliseconds``; the end of the log if
     there is no such transaction. The log states times in whole seconds: all transactions of the second in which
-    ``milliseconds`` lies count as later.
+    ``milliseconds`` lies count as later. MySQL 5.7 and MariaDB do not state the time of a commit. For these servers,
+    the time counts at which the last statement of the transaction began.
 
     Raises CaptureError if the log may no longer contain such a transaction, or if it cannot be found in time.
     """
@@ -90,7 +93,7 @@ def first_at(options: Mapping[str, str], milliseconds: int, timeout: float) -> i
             "(FORGET_OFFSETS = true) reads the tables again",
         )
     for event in _events(options, facts.logs[later - 1].name, FIRST, timeout, deadline):
-        if event.kind in _BEGINNINGS and event.time >= seconds:
+        if event.kind in _BEGINNINGS and (event.time if event.committed is None else event.committed) >= seconds:
             return event.position
     return facts.end
 
@@ -281,14 +284,16 @@ def _events(options: Mapping[str, str], file: str, at: int, timeout: float, dead
             header = events.parse_header(data)
             if header.kind == events.FORMAT:
                 has_checksum = events.states_checksum(data)
+            body = events.body_of(data, has_checksum=has_checksum)
             if header.kind == events.ROTATE:
-                place.rotate(*events.parse_rotate(events.body_of(data, has_checksum=has_checksum)))
+                place.rotate(*events.parse_rotate(body))
                 continue
             begin = place.at
             if header.end:
                 place.advance(header.end)
                 begin = place.at - header.size
-            yield _Event(header.kind, header.time, number_of(place.sequence, begin))
+            committed = events.committed_at(header.kind, body)
+            yield _Event(header.kind, header.time, number_of(place.sequence, begin), committed)
     except (pymysql.Error, OSError) as error:
         raise stream_error(error, options, start) from error
     except (struct.error, IndexError, ValueError) as error:

@@ -142,7 +142,7 @@ class Owner:
             reconciler.wake()
 
     def wait_applied(self, epoch: int, seconds: float, jobs: Collection[str] | None = None) -> bool:
-        """Waits until this owner has applied an epoch to the jobs. If the epoch is None, waits for all epochs.
+        """Waits until this owner has applied an epoch to the jobs ``jobs``, or to all jobs if ``jobs`` is None.
 
         Returns False at a timeout or if the lease is lost.
         """

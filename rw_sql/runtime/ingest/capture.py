@@ -110,9 +110,6 @@ class Capture:
         is_new = is_new_upstream(context, snapshot, source, positions)
         tables = {table.upstream: progress_of(table, stored) for table in spec.tables}
         _await_columns(context, snapshot, spec, stored)
-        # The stored columns are read before the reader opens its connections, because an error of the store would leave
-        # the connections open.
-        unread = UnreadColumns.of(context.warehouse, source)
         reader = kind.change_reader(options)
         try:
             with _stalling(source):
@@ -120,26 +117,27 @@ class Capture:
                     context, kind, source, options, state, tuple(tables), is_new=is_new, planned=spec.options
                 )
                 reader.open(made, {table: progress for table, (_, progress) in tables.items()})
+            feed = ChangeFeed(
+                reader=reader,
+                position=made.offset,
+                progress={table: progress for table, (_, progress) in tables.items()},
+                most_rows=min(most_rows, MOST_ROWS),
+                is_new=is_new or made.offset != state.offset or stored != tables,
+                wanted=partial(requested_position, context.warehouse, source),
+            )
+            specs = {table.upstream: table for table in spec.tables}
+            columns = {table.upstream: frozenset(table.columns) for table in spec.tables}
+            adds = options.get("auto.schema.change", "false").strip().lower() == "true"
+            least = _least_bucket(snapshot, spec)
+            unbegun = frozenset(each.upstream for each in spec.tables if begins_anew(each, stored))
+            capture = Capture(context, source, split, specs, feed, tables, made, columns, adds, stored, least, unbegun)
+            capture.unread = UnreadColumns.of(context.warehouse, source)
+            capture._note_columns(tables)
+            capture._limit_snapshots()
         except BaseException:
+            # An error of the warehouse's store, too, must not leave the connections open: the slot would stay in use.
             reader.close()
             raise
-        feed = ChangeFeed(
-            reader=reader,
-            position=made.offset,
-            progress={table: progress for table, (_, progress) in tables.items()},
-            most_rows=min(most_rows, MOST_ROWS),
-            is_new=is_new or made.offset != state.offset or stored != tables,
-            wanted=partial(requested_position, context.warehouse, source),
-        )
-        specs = {table.upstream: table for table in spec.tables}
-        columns = {table.upstream: frozenset(table.columns) for table in spec.tables}
-        adds = options.get("auto.schema.change", "false").strip().lower() == "true"
-        least = _least_bucket(snapshot, spec)
-        unbegun = frozenset(each.upstream for each in spec.tables if begins_anew(each, stored))
-        capture = Capture(context, source, split, specs, feed, tables, made, columns, adds, stored, least, unbegun)
-        capture.unread = unread
-        capture._note_columns(tables)
-        capture._limit_snapshots()
         return capture
 
     def rows(self, taken: tuple[Taken, ...], *, run: int, batch: int, since: int, bucket: int) -> pa.Table:

@@ -116,6 +116,17 @@ def test_transactions_are_counted_and_found_by_time(servers: Callable[[str], Mys
 
 
 @pytest.mark.mysql
+@pytest.mark.parametrize("kind", ["8.0"])
+def test_a_long_statement_is_found_by_the_time_of_its_commit(servers: Callable[[str], MysqlInfo], kind: str) -> None:
+    """The header of an event has the time when the statement began."""
+    database = Database(servers(kind))
+    start, second = database.end(), database.next_second()
+    database.run(f"SET timestamp = {second - 600}", "INSERT INTO {d}.t (id) VALUES (1)")
+    assert database.at(second * MILLI) == start
+    database.run("DROP DATABASE {d}")
+
+
+@pytest.mark.mysql
 @pytest.mark.parametrize("kind", SERVERS)
 def test_a_truncate_and_a_commit_of_several_statements_count(servers: Callable[[str], MysqlInfo], kind: str) -> None:
     database = Database(servers(kind))

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.changes import SchemaChange, TableProgress
 from rw_sql.metastore.records import TableRecord
+from rw_sql.plan.ports.positions import Positions
+from rw_sql.runtime.ingest import capture as capture_module
 from rw_sql.runtime.ingest.capture import ADD_COLUMNS, Capture
 from rw_sql.runtime.ingest.unread_columns import UnreadColumns
 from rw_sql.runtime.support.failures import StalledError
@@ -141,3 +144,30 @@ def test_a_table_that_is_created_later_leaves_a_known_column_out_on_purpose(tmp_
     assert notice() is None
     world.run(B.replace("TABLE b", "TABLE c").replace(", amount NUMERIC(10, 2)", ""))
     assert notice() is None
+
+
+def test_a_reader_is_closed_if_the_columns_cannot_be_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, its connection would use the slot, and no later run could read."""
+    world = cdc_world(A)
+    record, spec = source(world), ingest(world)
+    warehouse = Warehouse.at(str(tmp_path))
+    change = SchemaChange(table=UPSTREAM, position=1, added={"word": "text"})
+    UnreadColumns.of(warehouse, record).note(change, ("word",))
+    closed: list[bool] = []
+    reader = SimpleNamespace(open=lambda *_: None, close=lambda: closed.append(True))
+    begun = SplitState(split="shop", offset=1)
+    progress = TableProgress(table=UPSTREAM, columns={"id": "integer", "word": "text"})
+    stored = {table.upstream: (table.snapshot, progress) for table in spec.tables}
+    monkeypatch.setattr(capture_module, "begin_upstream", lambda *_, **_named: begun)
+    monkeypatch.setattr(capture_module, "stored_progress", lambda *_: stored)
+
+    def refuse(*_: Any, **_named: Any) -> None:
+        raise OSError("the store is away")
+
+    monkeypatch.setattr(Warehouse, "write_text", refuse)
+    context: Any = SimpleNamespace(warehouse=warehouse, metastore=SimpleNamespace(snapshot=lambda: world.snapshot))
+    kind: Any = SimpleNamespace(change_reader=lambda _: reader)
+    positions = Positions(states=dict.fromkeys(spec.splits, begun), log_version=0, read_splits=frozenset(spec.splits))
+    with pytest.raises(OSError, match="the store is away"):
+        Capture.open(context, world.snapshot, kind, record, spec, {}, positions, 10)
+    assert closed == [True]
