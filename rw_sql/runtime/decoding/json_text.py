@@ -1,11 +1,11 @@
-"""Provides Spark expressions that recognize strings that are exactly one JSON object.
+"""Provides Spark expressions that read a string as JSON only if the string is exactly one JSON object.
 
 Spark's ``from_json`` ignores text after the first value, decodes invalid UTF-8 to other characters, and rounds a number
 that is read as STRING to the nearest double. This module avoids each of these problems, at the cost of a few
 instructions per valid record:
 
 - The text's last brace is replaced by two parts: a member whose name no record contains, and a brace. The parser finds
-  this member in the object only if the replaced brace ended the whole object (see :func:`is_whole`).
+  this member in the outermost object only if the replaced brace closed that object (see :func:`is_whole`).
 - Numbers that Spark would change are converted to strings with a mark (see :func:`with_marks` and
   :func:`without_marks`).
 """
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 SECRET = f"rw{secrets.token_hex(4)}"
-"""Text that no record contains. This text is random per process, so that nobody can craft a record that contains it."""
+"""Text that no record contains. Each process chooses this text at random. Therefore, nobody can craft a record that
+contains it."""
 
 END = f"{SECRET}end"
-"""The name of the member, of type BOOLEAN, that replaces the last brace."""
+"""The name of the BOOLEAN member that :func:`with_end` inserts before the last brace."""
 
 CORRUPT = "_rw_corrupt"
 
@@ -55,7 +56,7 @@ GOES_ON = "the value has text after its JSON object"
 _MARK = f"{SECRET}n"
 _PART = f"{SECRET}part"
 SPACE = r"[ \t\r\n]*+"
-"""A pattern for the white space between the parts of JSON."""
+"""A pattern for the white space that may stand between two tokens of JSON."""
 
 _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:[.][0-9]++)?(?:[eE][+-]?[0-9]++)?"
 # Quantified groups are possessive. For other groups, Java's matcher uses recursion, and long text would overflow the
@@ -74,18 +75,19 @@ def characters(raw: Column) -> Column:
 
 
 def is_text(raw: Column) -> Column:
-    """True if the bytes are UTF-8 and every JSON escape is a valid character or surrogate pair."""
+    """True if the bytes are UTF-8 and no JSON escape is half of a surrogate pair."""
     text = characters(raw)
     return f.is_valid_utf8(text) & ~(f.contains(text, f.lit("\\u")) & text.rlike(_HALF))
 
 
 def not_text(raw: Column) -> Column:
-    """The error for bytes that are not text, as :func:`is_text` determines."""
+    """The error message for bytes for which :func:`is_text` is false."""
     return f.when(f.is_valid_utf8(characters(raw)), f.lit(HALF_CHARACTER)).otherwise(f.lit(NOT_UTF8))
 
 
 def with_end(raw: Column) -> Column:
-    """Adds END to the text as its last member. A parser finds this member only if the text is a single object."""
+    """Adds the member END before the last brace of the text. A parser finds this member only if the text is a single
+    object."""
     text = characters(raw)
     member = f'"{END}":true}}'
     # The text is cut by bytes, because Spark would otherwise count characters from the beginning.
@@ -98,8 +100,8 @@ def with_end(raw: Column) -> Column:
 
 
 def is_changing(text: Column) -> Column:
-    """True if a JSON text may contain numbers that Spark would change or cannot read, or strings that look like
-    marked numbers."""
+    """True if a JSON text may contain numbers that Spark would change or cannot read. Also true if a string in the text
+    contains such a number after a colon, a bracket or a comma."""
     return text.rlike(_CHANGING)
 
 
@@ -109,19 +111,19 @@ def with_marks(text: Column) -> Column:
 
 
 def without_marks(text: Column) -> Column:
-    """Removes the marks from the text of a number, or from JSON with numbers."""
+    """Removes the marks of :func:`with_marks` from ``text``, which is either a single value or JSON."""
     bare = f.regexp_replace(text, rf'"{_MARK}([^"]*+)"', "$1")
     return f.when(f.contains(text, f.lit(_MARK)), f.replace(bare, f.lit(_MARK), f.lit(""))).otherwise(text)
 
 
 def exact(text: Column) -> Column:
-    """Returns the JSON text. If Spark would change any number in the text, all numbers in the result are marked."""
+    """Returns the JSON text. If Spark may change any number in the text, all numbers in the result are marked."""
     return f.when(is_changing(text), with_marks(text)).otherwise(text)
 
 
 def members(text: Column, schema: str, options: Mapping[str, str] | None = None) -> Column:
-    """Parses the result of :func:`with_end`. Returns the members of the schema, and the fields that :func:`is_whole`
-    checks."""
+    """Parses the result of :func:`with_end`. Returns a struct with the members that ``schema`` names, and with the
+    fields that :func:`is_whole` checks."""
     return f.from_json(text, f"{schema}, `{END}` BOOLEAN, `{CORRUPT}` STRING", {**OPTIONS, **(options or {})})
 
 
@@ -134,18 +136,17 @@ def all_members(text: Column) -> Column:
     """Returns the members of a JSON object as a map from names to text; NULL if the text is not exactly one JSON
     object.
 
-    The text must come from :func:`with_end`, and the map contains ``END``. If a name occurs several times, the last
-    member applies.
+    The text must come from :func:`with_end`, and the map contains ``END``. If several members have the same name, the
+    map contains only the last of them.
     """
     read = f.from_json(text, "MAP<STRING, STRING>", OPTIONS)
     return let(read, lambda fields: f.when(f.map_contains_key(fields, f.lit(END)), last_of_each(fields)))
 
 
 def part(text: Column, shape: str) -> Column:
-    """Returns the JSON value in a text as a value of a nested Spark type; NULL if the text is not exactly one JSON
-    value.
+    """Reads ``text`` as a value of the nested Spark type ``shape``; NULL if the text is not exactly one JSON value.
 
-    The text may come from a string inside a record, so it may be invalid JSON. Numbers keep their digits.
+    The text may come from a string inside a record, and may therefore be invalid JSON. Numbers keep their digits.
     """
     # Any further text would come between the value and the null, or would end the array or the object too early.
     whole = f.concat(f.lit(f'{{"{_PART}":['), exact(text), f.lit(f',null],"{END}":true}}'))
@@ -157,11 +158,12 @@ def part(text: Column, shape: str) -> Column:
 
 
 def let(value: Column, use: Callable[[Column], Column]) -> Column:
-    """Returns the expression that ``use`` returns for a value.
+    """Calls ``use`` with a reference to ``value``, and returns the resulting expression.
 
     The value is computed once, even if the expression references it several times.
 
-    Spark interprets the expression in a separate method, so that the compiled code around it stays small.
+    Spark interprets the expression and does not compile it. Therefore, the compiled code around the expression stays
+    small.
     """
     return f.get(f.transform(f.array(value), use), f.lit(0))
 
@@ -169,16 +171,16 @@ def let(value: Column, use: Callable[[Column], Column]) -> Column:
 def once(value: Column) -> Column:
     """Returns a column that is computed once, even if it is used several times.
 
-    Spark recomputes a deterministic column wherever it is used, so a filter on errors would parse each value again. A
-    non-deterministic condition prevents this. The condition is around the call of from_json, not around the argument of
-    from_json, because Spark compiles the code around from_json but interprets the argument of from_json for each
-    record.
+    Spark recomputes a deterministic column wherever it is used. A filter on errors, for example, would parse each value
+    again. A non-deterministic condition prevents this. The condition is around the call of from_json, not around the
+    argument of from_json, because Spark compiles the code around from_json but interprets the argument of from_json for
+    each record.
     """
     return f.when(f.spark_partition_id() >= 0, value)
 
 
 def joined(operator: Callable[[Column, Column], Column], parts: Sequence[Column]) -> Column:
-    """Joins one or more columns by an associative operator. The result is a balanced tree.
+    """Combines one or more columns with an associative operator. The resulting expression is a balanced tree.
 
     Spark's analyzer and compiler work recursively. With hundreds of columns in a chain, the recursion overflows the
     stack.
@@ -191,10 +193,10 @@ def joined(operator: Callable[[Column, Column], Column], parts: Sequence[Column]
 
 def field_of(fields: Column, name: str, names: Iterable[str]) -> Column:
     """Returns the text of the field whose name is exactly ``name``. If there is no such field, returns the text of the
-    last field whose name differs only in case.
+    last field whose name differs from ``name`` only in case.
 
-    ``fields`` has each name once (:func:`last_of_each`). ``names`` are all names that are read from the object. If some
-    of these names differ from each other only in case, they must match exactly.
+    In the map ``fields``, each name occurs once (:func:`last_of_each`). ``names`` are all names that are read from the
+    object. If another of these names differs from ``name`` only in case, only an exact match counts.
     """
     other = f.lit(None).cast("string")
     if sum(each.lower() == name.lower() for each in set(names)) <= 1:
@@ -204,8 +206,8 @@ def field_of(fields: Column, name: str, names: Iterable[str]) -> Column:
 
 
 def in_lower_case(text: Column) -> Column:
-    """``text`` in lower case, equal to the result of ``str.lower`` in every locale. Java alone would convert I and İ to
-    other letters in the Turkish locale."""
+    """Converts ``text`` to lower case. In every locale, the result equals the result of Python's ``str.lower``. Java
+    alone would convert I and İ to other letters in the Turkish locale."""
     return f.lower(f.replace(f.translate(text, "I", "i"), f.lit("İ"), f.lit("i\u0307")))
 
 
@@ -217,8 +219,8 @@ def last_of_each(fields: Column) -> Column:
 
 
 def map_of(keys: Column, values: Column) -> Column:
-    """Returns a map of keys and values. If keys are equal, the map contains only the last of them. The map has no NULL
-    keys."""
+    """Returns a map of keys and values. If a key occurs several times, the map contains its last value. NULL keys and
+    their values are left out."""
     places = f.filter(
         f.sequence(f.lit(1), f.size(keys)),
         lambda at: let(
@@ -238,5 +240,5 @@ def map_of(keys: Column, values: Column) -> Column:
 
 
 def has_twins(keys: Column) -> Column:
-    """True if a map contains a key more than once."""
+    """True if ``keys``, the keys of a map, contain a key more than once."""
     return f.size(f.array_distinct(keys)) < f.size(keys)

@@ -70,16 +70,16 @@ _STRICT_LOCALE = {"locale": "de-CH"}
 """A locale in which ``"1,5"`` is not a decimal. In Spark's default locale, the comma is ignored and the value is 15."""
 
 _WITH_EMPTY = ("CHARACTER VARYING", "BYTEA")
-"""The types that have an empty value. CSV writes an empty value as two quotes."""
+"""The types that have an empty value. CSV represents an empty value as two quotes."""
 
 _AS_TEXT = (*TEMPORAL, "BYTEA")
-"""The types that are always read as text, because JSON has several forms for them.
+"""The types whose values are always read as text, because JSON represents these values in several forms.
 
 Spark, for example, would always read a numeric time as seconds.
 """
 
 _CHANGED_NUMBER = r"^-?[0-9]+[.][0-9]+(E-?[0-9]+)?\z|^0\z"
-"""Matches a number as Spark formats it. The original text of the record may have a different spelling of the number."""
+"""Matches a number that Spark may have formatted anew. The record may contain another spelling of the number."""
 
 _ESCAPED_NAME = rf'"[^"\\]*+(?:\\.[^"\\]*+)++"{SPACE}:'
 
@@ -87,10 +87,10 @@ _ESCAPED_NAME = rf'"[^"\\]*+(?:\\.[^"\\]*+)++"{SPACE}:'
 def read_json(
     records: StepsT, columns: Sequence[ColumnDefinition], rules: ValueRules, shown: Mapping[str, str] | None = None
 ) -> tuple[StepsT, Column]:
-    """Returns the records with their rows in ``_rw_row``, and the error of each record that has no row. (The error is
-    NULL for all other records.)
+    """Returns the records with their rows in ``_rw_row``, and a column with their errors. The error is NULL if the
+    record was decoded.
 
-    ``shown`` maps the names of fields to the names of their columns in errors, if the two names differ.
+    ``shown`` maps the name of a field to the column name that error messages show, if the two names differ.
     """
     shown = shown or {}
     raw, read = f.col("value"), f.col(READ)
@@ -141,11 +141,11 @@ def read_csv(
     widths: Sequence[int] = (),
     shown: Mapping[str, str] | None = None,
 ) -> tuple[StepsT, Column]:
-    """Returns the records with their rows, and the errors of the records that have no row. ``shown`` has the same
+    """Returns the records with their rows in ``_rw_row``, and a column with their errors. ``shown`` has the same
     meaning as in :func:`read_json`.
 
-    If the number of a record's fields is in ``widths``, the record may lack the last columns. The missing columns are
-    NULL in this case.
+    ``widths`` are smaller numbers of fields that a record may also have. The columns for which such a record has no
+    field are the last ones, and are NULL.
     """
     names = [column.name for column in columns]
     records = records.withColumn(_TEXT, csv_text.one_line(f.col("value").cast("string")))
@@ -206,7 +206,8 @@ def _parts(data_type: DataType) -> Iterator[DataType]:
 
 
 def _is_converted(data_type: DataType) -> bool:
-    """True if the type as which a value is read differs from the column's type."""
+    """True if a column's values must be converted after Spark has read them, because :func:`_read_type` returns a type
+    other than the column's type."""
     return any(
         part.name in _AS_TEXT
         or precision_of(part) is not None
@@ -216,10 +217,10 @@ def _is_converted(data_type: DataType) -> bool:
 
 
 def _read_type(data_type: DataType) -> str:
-    """The Spark type as which a value is read.
+    """The Spark type with which the values of a column are read.
 
-    Decimals are read with as many digits after the point as possible, so that digits that do not fit the column are
-    detected.
+    Decimals are read with as many digits after the point as possible. In this way, digits that do not fit the column
+    are detected.
     """
     precision = precision_of(data_type)
     if data_type.name in _AS_TEXT:
@@ -237,7 +238,7 @@ def _read_type(data_type: DataType) -> str:
 
 
 def _kept_digits(columns: Sequence[ColumnDefinition]) -> int | None:
-    """The smallest number of digits after the point with which a decimal is read; None if no column has decimals."""
+    """The smallest scale with which any decimal in the columns is read; None if no column has decimals."""
     known = (precision_of(part) for column in columns for part in _parts(column.data_type))
     return min((numbers.wider_scale(*each) for each in known if each is not None), default=None)
 
@@ -268,7 +269,7 @@ def _converted(read: Column, data_type: DataType, rules: ValueRules) -> Column:
 def _is_exact(
     raw: Column, read: Column, values: dict[str, Column], columns: Sequence[ColumnDefinition], rules: ValueRules
 ) -> Column:
-    """True if the values that were read are exactly the written values, with exactly matching names."""
+    """True if the values that Spark read are exactly the values in the record, and the names match exactly."""
     fitting = [_fits(read[column.name], values.get(column.name), column.data_type, rules) for column in columns]
     found = is_whole(read)
     if any(fits is not None for fits in fitting):
@@ -317,8 +318,8 @@ def _all_fit(items: Column, data_type: DataType, rules: ValueRules) -> Column | 
 
 
 def _may_be_numbers(read: Column, data_type: DataType) -> list[Column]:
-    """Returns conditions on a string that was read. A condition is true if the string is or contains a number, and the
-    original spelling of this number may differ from the string."""
+    """Returns conditions on the strings in a value that Spark read. A condition is true if a string may be or contain a
+    number that is spelled differently in the record."""
     if data_type.element is not None:
         return _some(read, data_type.element, _may_be_numbers)
     if data_type.value is not None:
@@ -335,8 +336,8 @@ def _may_be_numbers(read: Column, data_type: DataType) -> list[Column]:
 
 
 def _some(items: Column, data_type: DataType, tests: Callable[[Column, DataType], list[Column]]) -> list[Column]:
-    """Returns a condition that is true if at least one test is true for at least one item. The result is empty if the
-    item type has no tests."""
+    """Returns a list with one condition. The condition is true if at least one test is true for at least one item. The
+    list is empty if the item type has no tests."""
     if not tests(f.lit(None), data_type):
         return []
     return [f.coalesce(f.exists(items, lambda item: reduce(or_, tests(item, data_type))), f.lit(False))]
@@ -355,13 +356,13 @@ def _has_nulls(read: Column, data_type: DataType) -> list[Column]:
 
 
 def _has_nulls_of_fields(read: Column, data_type: DataType) -> list[Column]:
-    """Does the same as :func:`_has_nulls`, except for a value without fields. For such a value, the result is empty,
-    because there are no names to compare."""
+    """Does the same as :func:`_has_nulls` if the type contains a STRUCT. For any other type, the list is empty, because
+    there are no names to compare."""
     return _has_nulls(read, data_type) if any(part.fields for part in _parts(data_type)) else []
 
 
 def _has_other_case(text: Column, names: Sequence[str]) -> Column:
-    """True if ``text`` may contain one of the names in a different case.
+    """True if ``text`` may contain a member whose name differs from one of ``names`` only in case.
 
     If two of the names differ only in case (``userId`` in the row, ``userid`` in a STRUCT), the result is true for
     every spelling of these names. Only the place of a member shows which of the two names is meant.
@@ -387,7 +388,8 @@ def _any_of(names: Iterable[str]) -> str:
 def _read_texts(
     raw: Column, text: Column, columns: Sequence[ColumnDefinition], rules: ValueRules, shown: Mapping[str, str]
 ) -> Column:
-    """Returns the row of a record, and the record's error. The values of the record are read as text."""
+    """Reads the values of a record as text. Returns a struct with the row's columns and the record's error (NULL if
+    there is none)."""
     names = [column.name for column in columns]
 
     def value(column: ColumnDefinition, text: Column) -> Column:

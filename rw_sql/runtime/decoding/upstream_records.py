@@ -18,19 +18,20 @@ if TYPE_CHECKING:
 
 
 def offsets_per_record(kind: Connector) -> int:
-    """The approximate number of offsets per record, which converts a number of offsets to a number of records."""
+    """The approximate number of offsets per record."""
     return kind.offsets_per_record if isinstance(kind, RangedConnector) else 1
 
 
 def record_count(kind: Connector, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int:
-    """The approximate number of records in a batch with the ranges ``ranges``."""
+    """The approximate number of records in a batch that reads ``ranges``."""
     if isinstance(kind, RangedConnector):
         return kind.record_count(options, ranges)
     return sum(end - start for start, end in ranges.values())
 
 
 def has_small_batches(kind: Connector) -> bool:
-    """True if a small range of offsets means few records, so that this process may handle them."""
+    """True if a range of few offsets contains few records. In this case, this process may read such a range without
+    Spark."""
     return not isinstance(kind, RangedConnector) or kind.has_small_batches
 
 
@@ -67,7 +68,7 @@ def read_records(
 ) -> DataFrame:
     """The records in ``ranges``, with the columns of ``Connector.read_stream``.
 
-    If ``lives`` is given, it maps a split to the incarnation that the split is expected to have.
+    If ``lives`` is given, it maps each split to its expected incarnation (Kafka: topic id).
     """
     columns = {column.name: canonical_type(column.data_type) for column in statement.columns}
     with_headers = any(column.kind == "header" for column in statement.include)

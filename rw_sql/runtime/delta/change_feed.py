@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def feed_begin(warehouse: Warehouse, table: str, after: int) -> int:
-    """Returns the first version of a table's change feed to read: ``after`` or, if the change feed was enabled later,
-    the version at which it was enabled.
+    """Returns the first version to read from a table's change feed. This is ``after`` or, if a later commit enabled the
+    change feed, the version of that commit.
 
     A commit that only repeats the setting, such as a commit that adds a column, does not count as enabling the change
     feed. If the commit of the version ``after`` was cleaned up, the settings of that version are unknown, and the
@@ -41,8 +41,9 @@ def begin_feed(output: JobOutput) -> None:
     """Enables the change feed of a table for all later commits. This function must be called between two commits of the
     table's job.
 
-    This function uses a separate ``DeltaTable`` object, because the batch in progress may be reading through the job's
-    object. The job looks for newer versions before each commit, so the job finds the commit that enables the feed.
+    This function uses a separate ``DeltaTable`` object, because the batch in progress may be reading through the
+    ``DeltaTable`` object of ``output``. The job looks for newer versions before each commit. It therefore finds the
+    commit that enables the feed.
     """
     table = DeltaTable(output.path)
     if table.metadata().configuration.get(CHANGE_FEED) != "true":

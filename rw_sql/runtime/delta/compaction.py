@@ -23,15 +23,16 @@ The limit matters because a pause of the job waits until the run of upkeep has e
 """
 
 MOST_SMALL_FILES = 20
-"""The number of small files that compaction leaves in the part of a table to which the job still appends."""
+"""The maximum number of small files that compaction leaves in the part of a table to which the job still appends. This
+part is the newest partition or, without partitions, the whole table."""
 
 TINY_BYTES = 512 << 10
 """The size in bytes below which a file is tiny. A compaction of only the tiny files takes a fraction of a second,
 regardless of the table's size."""
 
 MOST_LEFT_FILES = 200
-"""If the part of a table to which the job still appends has more small files than this number, all of its small files
-are compacted."""
+"""If the part of a table to which the job still appends has more small files than this number, even a brief compaction
+compacts all of them (see :func:`compact`)."""
 
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
@@ -45,14 +46,14 @@ def maintenance_properties(what: str) -> CommitProperties:
 def compact(table: DeltaTable, partition: str | None = None, *, is_brief: bool = False) -> int:
     """Compacts small files. Returns the number of files that were replaced.
 
-    ``partition`` is the table's partition column, if it has one. In this case, the job appends only to the partition
-    with the newest value. Streams that read the table see no row twice, because the commit of a compaction is marked as
-    containing no new data (Delta protocol, ``dataChange``).
+    ``partition`` is the table's partition column; None if it has none. In a table with partitions, the job appends only
+    to the partition with the newest value. Streams that read the table see no row twice, because the commit of a
+    compaction is marked as containing no new data (Delta protocol, ``dataChange``).
 
-    If ``is_brief`` is true, only tiny files of the newest partition are compacted. This limit does not apply if the
-    partition has more than :data:`MOST_LEFT_FILES` small files, or more than :data:`TURN_BYTES` bytes in small files.
-    Without the limit, a few tiny files could cause the rewriting of all small files, and the job would write no batch
-    for seconds.
+    If ``is_brief`` is true, only tiny files of the newest partition are compacted. Otherwise, a few new tiny files
+    could cause all small files to be rewritten, and the job would write no batch for seconds. ``is_brief`` has no
+    effect if the newest partition has more than :data:`MOST_LEFT_FILES` small files, or more than :data:`TURN_BYTES`
+    bytes in small files.
     """
     files = pa.table(table.get_add_actions(flatten=True))
     sizes = files.column("size_bytes").to_pylist()

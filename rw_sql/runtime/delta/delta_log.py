@@ -2,7 +2,8 @@
 id.
 
 Every commit of a job has ``userMetadata`` in its ``commitInfo`` action (Delta protocol, "Commit Provenance
-Information"): a JSON object under the key ``rw_sql``. Commits of upkeep in between are skipped.
+Information"). This text is a JSON object in which the key ``rw_sql`` has the job's metadata. Commits without such
+metadata, such as those of upkeep, are skipped.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ class JobCommit:
 
     For a job that reads an upstream, ``ranges`` contains the range of upstream offsets ``[start, end)`` for each split.
     ``epoch`` is the epoch of the catalog at which the run started. ``batch`` is -1 for a fence. In a fence, ``done`` is
-    the last earlier batch of the generation (-1 if there is none), so that a start only needs to read the last commit.
-    ``generation`` is the generation of the job's table and checkpoint. ``lives`` are the cluster and incarnation
-    (Kafka: topic id) of each split when it was read. ``rewind`` is the epoch of the REWIND that restored the table with
-    this commit; 0 in other commits. ``tables`` is the progress of snapshots (change data capture only). Commits without
-    new progress may omit ``tables``. ``rows`` are the numbers of rows by upstream table (change data capture only; None
-    in commits of earlier versions of rw_sql). ``terms`` maps each split to the term of its log (Kafka: leader epoch) at
-    the end of the split's range, if this term is known (see :class:`rw_sql.connectors.base.SplitState`). ``sent`` is
-    the last batch whose rows the target of a sink has. It is -1 if there is no such batch, and None if the batch is
-    unknown. (The target does not get empty batches.) ``merged`` is the number of rows that a merge adds, replaces or
-    deletes. It is set only if the commit of the merge has no counters from the library that wrote the commit (see
-    :func:`written_rows`).
+    the last earlier batch of the generation (-1 if there is none). Because of ``done``, a starting run needs to read
+    only the last commit. ``generation`` is the generation of the job's table and checkpoint. ``lives`` maps each split
+    to the cluster and the incarnation (Kafka: topic id) from which it was read. ``rewind`` is the epoch of the REWIND
+    that restored the table with this commit; 0 in other commits. ``tables`` is the progress of snapshots (change data
+    capture only). Commits without new progress may omit ``tables``. ``rows`` maps each upstream table to the number of
+    its rows in the commit (change data capture only; None in commits of earlier versions of rw_sql). ``terms`` maps
+    each split to the term of its log (Kafka: leader epoch) at the end of the split's range, if this term is known (see
+    :class:`rw_sql.connectors.base.SplitState`). ``sent`` is the last batch whose rows were sent to the target of a
+    sink; empty batches are not sent. It is -1 if no batch was sent, and None if this batch is unknown. ``merged`` is
+    the number of rows that a merge adds, replaces or deletes. It is set only if the commit of the merge has no counters
+    from the library that wrote the commit (see :func:`written_rows`).
     """
 
     job: str
@@ -62,7 +63,7 @@ class JobCommit:
     merged: int | None = None
 
     def identity_of(self, split: str) -> SplitIdentity:
-        """The cluster and the incarnation in which a split was read. Each of these two values is None if the commit
+        """The cluster and the incarnation from which a split was read. Each of these two values is None if the commit
         does not contain it."""
         return self.lives.get(split, (None, None))
 
@@ -104,7 +105,7 @@ class JobCommit:
 
     @staticmethod
     def from_json(text: str) -> JobCommit | None:
-        """Parses ``userMetadata``; None if another program wrote it."""
+        """Parses the text of ``userMetadata``; None if the text is not that of a job's commit."""
         try:
             body = json.loads(text).get(METADATA_KEY)
         except (json.JSONDecodeError, AttributeError):
@@ -171,9 +172,9 @@ _looks: dict[str, _Look] = {}
 def latest_version(warehouse: Warehouse, table: str) -> int:
     """The table's newest version; -1 if there is no table.
 
-    On a local path, this function only looks for versions after the newest version that an earlier call has found.
-    Listing a log of 100,000 commits would take half a second. In an object store, this function does the same if a
-    listing would take several requests.
+    On a local path, this function looks only for versions after the newest version that an earlier call has found. A
+    listing of a log with 100,000 commits would take half a second. In an object store, this function avoids the listing
+    only if it would take several requests.
     """
     files = warehouse.files_at(table)
     if not files.is_local:
@@ -281,7 +282,7 @@ def commits(
 
 
 def job_commit(actions: list[dict[str, Any]]) -> JobCommit | None:
-    """The job metadata in a commit's actions."""
+    """The job metadata in a commit's actions; None if the commit is not a job's."""
     for action in actions:
         info = action.get("commitInfo")
         if info is not None and isinstance(info.get("userMetadata"), str):
@@ -360,8 +361,8 @@ def added_rows(actions: list[dict[str, Any]]) -> int | None:
 
 
 def written_bytes(actions: list[dict[str, Any]]) -> int:
-    """The total size of the files with a commit's new rows. These files are the commit's change feed files, if there
-    are any, and otherwise the commit's data files."""
+    """The total size in bytes of the files with a commit's new rows. These files are the commit's change feed files, if
+    there are any, and otherwise the data files that the commit adds as new data."""
     feed = [action["cdc"] for action in actions if "cdc" in action]
     added = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
     return sum(int(file.get("size", 0)) for file in feed or added)
@@ -398,7 +399,7 @@ def _info(actions: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _counts(info: Mapping[str, Any], counters: tuple[_Counter, ...]) -> list[int] | None:
-    """The values of some counters of a commit; None if the commit lacks one of these counters."""
+    """The values of ``counters`` in a commit; None if the commit lacks one of them."""
     metrics = info.get("operationMetrics") or {}
     found = [metrics.get(of_delta_rs, metrics.get(of_spark)) for of_delta_rs, of_spark in counters]
     known = [int(count) for count in found if count is not None]
@@ -468,10 +469,11 @@ def column_count(actions: list[dict[str, Any]], column: str | None) -> int:
 
 
 def has_new_data(actions: list[dict[str, Any]]) -> bool:
-    """True if a commit adds new rows. Fences and commits of upkeep add no new rows."""
+    """True if a commit adds new rows. Commits of upkeep add no new rows, and neither do fences (except for the first
+    rows of a new table)."""
     return any(action["add"].get("dataChange", True) for action in actions if "add" in action)
 
 
 def takes_data(actions: list[dict[str, Any]]) -> bool:
-    """True if a commit removes rows. Compaction removes files, but no rows."""
+    """True if a commit removes or replaces rows. Compaction removes files, but no rows."""
     return any(action["remove"].get("dataChange", True) for action in actions if "remove" in action)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def divided_files(actions: Iterable[dict[str, Any]]) -> tuple[int, ...] | None:
-    """If a batch of the change feed may end after any file of a commit, returns the sizes in bytes of these files. The
-    sizes are in the order in which an offset of the stream counts the files. The result is None if a batch reads the
+    """Returns the sizes in bytes of a commit's files, if a batch of the change feed may end after any of them. The
+    sizes are in the order in which an offset of the stream counts the files. Returns None if a batch always reads the
     commit as a whole."""
     sizes = []
     for action in actions:
@@ -33,15 +33,15 @@ def divided_files(actions: Iterable[dict[str, Any]]) -> tuple[int, ...] | None:
 
 
 def is_read_in_part(actions: Iterable[dict[str, Any]], index: int) -> bool:
-    """True if a batch of the change feed leaves files of a commit to the next batch. The batch ends at the commit's
-    file ``index``."""
+    """True if a batch of the change feed that ends after the commit's file ``index`` leaves other files of the commit
+    to the next batch."""
     sizes = divided_files(actions)
     return sizes is not None and 0 <= index < len(sizes) - 1
 
 
 def undivided_bytes(actions: Sequence[dict[str, Any]]) -> int:
-    """The approximate size in bytes of the changes of a commit that a batch reads as a whole; 0 for any other
-    commit."""
+    """The approximate size in bytes of a commit's changes, if a batch always reads the commit as a whole; 0 for any
+    other commit."""
     changes = [action["cdc"] for action in actions if "cdc" in action]
     if changes:
         return sum(int(file.get("size") or 0) for file in changes)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TOO_LARGE = "spark.driver.maxResultSize"
-"""The setting that limits the size of a job's result, by default to 1 GB. If a result is larger, Spark's error contains
-the name of the setting."""
+"""The setting that limits the size of the result of a Spark job, by default to 1 GB. If a result is larger, Spark's
+error message contains the name of the setting."""
 
 _NUMBER = "_rw_number"
 _PART_BYTES = 32 * 1024 * 1024
@@ -29,9 +29,8 @@ The higher bits contain the number of the partition."""
 
 
 def may_hold(held: DataFrame, count: int) -> bool:
-    """True if ``held`` is small enough to be collected into this process, which means that it has at most LARGE_ROWS
-    rows and at most HELD_BYTES bytes. The caller must have persisted and counted the rows. ``count`` is the number of
-    rows.
+    """True if ``held`` may be collected into this process, because it has at most LARGE_ROWS rows and at most
+    HELD_BYTES bytes. The caller must have persisted and counted the rows. ``count`` is the number of rows.
 
     The number of bytes matters because a few thousand rows of long strings may exceed the memory, and also Spark's
     limit for results (``spark.driver.maxResultSize``).
@@ -40,8 +39,8 @@ def may_hold(held: DataFrame, count: int) -> bool:
 
 
 def small_rows(rows: DataFrame) -> pa.Table | None:
-    """Computes the rows once and collects them into this process. Returns None if the rows are too large for this
-    process."""
+    """Computes the rows once and collects them into this process. Returns None if this process may not hold the rows
+    (:func:`may_hold`)."""
     held = rows.persist()
     try:
         return held.toArrow() if may_hold(held, held.count()) else None
@@ -50,7 +49,7 @@ def small_rows(rows: DataFrame) -> pa.Table | None:
 
 
 def in_any_order(rows: DataFrame) -> DataFrame:
-    """Returns the same rows in a form that can be persisted.
+    """Returns the rows as a DataFrame that can be persisted.
 
     For some queries, such as ``max(text) GROUP BY k``, Spark's plan states that the rows are sorted by columns that the
     query does not return. In this case, Spark fails to read the rows after they were persisted. This function makes

@@ -1,10 +1,10 @@
-"""Writes each batch of a job exactly once to the job's Delta table: small batches with delta-rs, others with Spark.
+"""Writes each batch of a job exactly once to the job's Delta table: small batches by delta-rs, others by Spark.
 
-The fence uses one application id per job, and versions of the form ``run × 2³² + batch`` (Delta protocol, "Transaction
-Identifiers"). A run starts by committing a fence: an empty append that has the version of the run's batch 0. From then
-on, an append of an older run has no effect: an append by this module fails, and an append by Spark is skipped. A run
-that directly follows an idle run of the same process needs no fence, because the run's first batch is refused if
-anything else has been committed.
+Each job has one application id. A batch has the transaction version ``run × 2³² + batch + 1`` (Delta protocol,
+"Transaction Identifiers"). A run starts by committing a fence: an append without rows (except for the first rows of a
+new table) that has the version ``run × 2³²``. From then on, a commit of an older run has no effect: delta-rs refuses
+it, and Spark skips it. A run that directly follows an idle run of the same process needs no fence, because its first
+batch is refused if anything else has been committed since.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 SMALL_ROWS = 20_000
-"""Batches of at most this number of rows are written with Arrow and delta-rs, larger batches with Spark."""
+"""The maximum number of rows of a batch that is written with Arrow and delta-rs. Spark writes larger batches."""
 
 LARGE_ROWS = 200_000
-"""Spark merges keyed batches with more than this number of rows. delta-rs merges smaller batches."""
+"""Spark merges batches of keyed rows if they have more than this number of rows. delta-rs merges smaller batches."""
 
 HELD_BYTES = 128 * 1024 * 1024
 """The maximum size in bytes of a batch that this process holds in memory. Spark writes larger batches."""
@@ -68,10 +68,10 @@ class JobOutput:
     ``lives`` maps each split to its identity, and ``terms`` maps each split to the term of its log (Kafka: leader
     epoch). The commits of a job that reads an upstream contain ``lives`` and ``terms``. ``ranges`` are the offsets of
     the batch in progress, unless the caller passes them with the rows. ``follows`` is the table's transaction version
-    at the start of a run without a fence. ``before_commit`` is called between reading and committing a large batch. If
-    ``before_commit`` raises an exception, the batch is aborted. ``tables`` is the progress of snapshots that the batch
-    in progress stores. ``rows`` is the number of the batch's rows by upstream table. ``sent`` is the last batch whose
-    rows the target of a sink has. It is None if this batch is unknown, and for jobs that are not sinks.
+    at the start of a run without a fence; None for other runs. ``before_commit`` is called before a large batch is
+    committed. If it raises an exception, the batch is aborted. ``tables`` is the progress of snapshots that the batch
+    in progress stores. ``rows`` maps each upstream table to the number of its rows in the batch. ``sent`` is the last
+    batch whose rows were sent to a sink's target; None if it is unknown, and for jobs that are not sinks.
     """
 
     warehouse: Warehouse
@@ -113,9 +113,9 @@ class JobOutput:
     ) -> JobOutput:
         """Opens the table, creating it if needed, and fences all earlier runs.
 
-        Adds columns of ``spark_schema`` that the table lacks. ``has_change_feed`` enables the table's change feed;
-        ``statistics`` are the columns for which Delta stores statistics. ``first_rows`` are the rows that a new table
-        contains before the first batch.
+        Adds columns of ``spark_schema`` that the table lacks. If ``has_change_feed`` is true, enables the table's
+        change feed. ``statistics`` are the columns for which Delta stores statistics; if empty, the table's setting
+        does not change. ``first_rows`` are the rows that a new table contains before the first batch.
         """
         try:
             table = DeltaTable(path)
@@ -133,7 +133,7 @@ class JobOutput:
 
     @staticmethod
     def reopen(warehouse: Warehouse, path: str, *, job: str, run: int, epoch: int, generation: int = 1) -> JobOutput:
-        """Does the same as :meth:`open`, but only for an existing table. Raises TableNotFoundError."""
+        """Opens an existing table, unchanged, and fences all earlier runs. Raises TableNotFoundError."""
         output = JobOutput(
             warehouse=warehouse, path=path, job=job, run=run, epoch=epoch, generation=generation, table=DeltaTable(path)
         )
@@ -141,11 +141,11 @@ class JobOutput:
         return output
 
     def followed_by(self, path: str, *, run: int, epoch: int) -> JobOutput | None:
-        """Converts this output to the output of the job's next run, without a fence.
+        """Returns the output of the job's next run, which commits no fence; None if the next run needs a fence.
 
-        This output must commit nothing more. The fence of the old run remains valid until the first batch of the next
-        run. This batch is refused if another run has committed. Returns None if a fence is needed. A fence is needed if
-        something was committed in between, if another run was claimed, or if the table was replaced.
+        The caller must commit nothing more through this output. The fence of the old run remains valid until the next
+        run's first batch, which is refused if another run has committed. The next run needs a fence if something was
+        committed after this run's last commit, if another run was claimed, or if the table was replaced.
         """
         if path != self.path or run != self.run + 1:
             return None
@@ -178,7 +178,7 @@ class JobOutput:
         return seen is not None and (seen >> _RUN_SHIFT == self.run or seen == self.follows)
 
     def write_checksum(self, *, recount: bool = False) -> None:
-        """Writes the version checksum of the commit that was just made through ``table``."""
+        """Writes the version checksum of the last commit through ``table`` (see :meth:`VersionChecksums.write`)."""
         self.checksums.write(self.table, recount=recount)
 
     def _version_of(self, batch: int) -> int:
@@ -267,7 +267,8 @@ class JobOutput:
             raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
 
     def _require_written(self, version: int) -> None:
-        """Checks that the batch is in the table, because Spark silently skips an append of a fenced run."""
+        """Raises FencedError if the batch is not in the table: Spark skips the commit of a fenced run without an
+        error."""
         if self._newest_transaction() != version:
             raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
 
@@ -402,10 +403,10 @@ class JobOutput:
         self.table.update_incremental()
 
     def upsert_rows(self, rows: pa.Table, keys: Sequence[str], batch: int) -> None:
-        """Replaces the table's rows that have the keys of ``rows``, and adds the rows with new keys.
+        """Replaces the table's rows whose keys are in ``rows``, and adds the rows with new keys.
 
-        A NULL in a key equals NULL. ``rows`` has one row per key. If ``rows`` has a column KEEP, a row with the value
-        false deletes the table's row with its key.
+        Two NULL values in a key count as equal. ``rows`` has one row per key. If ``rows`` has a column KEEP, a row with
+        the value false deletes the table's row with its key.
         """
         version = self._version_of(batch)
         fault("batch.before_merge")
@@ -432,11 +433,11 @@ class JobOutput:
         fault("batch.after_merge")
 
     def upsert_frame(self, frame: DataFrame, keys: Sequence[str], batch: int, *, rows: int | None = None) -> None:
-        """Does the same as :meth:`upsert_rows`, for a batch of ``rows`` rows that is too large for one process.
+        """Does the same as :meth:`upsert_rows`, for a batch (of ``rows`` rows, if known) too large for one process.
 
         The caller must persist the frame. Raises StalledError if an executor does not share the table's folder. On a
-        local path, Spark itself commits, so this problem may be detected only after the commit. In this case, the table
-        is restored.
+        local path, Spark itself commits, and this problem may therefore be detected only after the commit. In this
+        case, the table is restored.
         """
         fault("batch.before_merge")
         require_executors(self.warehouse, frame.sparkSession)
@@ -464,8 +465,7 @@ class JobOutput:
         self.write_checksum(recount=True)
 
     def _merge_by_spark(self, frame: DataFrame, keys: Sequence[str], batch: int, rows: int | None) -> None:
-        """Merges a batch into a table on a local path. On a local path, Spark may commit, because only one process can
-        create a version's file."""
+        """Merges a batch into a local table. Spark may commit, because only one process can create a version's file."""
         from delta.tables import DeltaTable as SparkDeltaTable
 
         version = self._version_of(batch)

@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MOST_CHARACTERS = 256
-"""The maximum length in characters of a string in the condition of a merge. The limit exists because the commit
-contains the condition."""
+"""The maximum total length in characters of the two strings in the condition of :func:`key_range`. The limit exists
+because the commit of a merge contains the merge's condition."""
 
 
 def same_keys(rows: pa.Table, keys: Sequence[str]) -> str:
     """Returns the condition, for a merge by delta-rs, that a row ``s`` of ``rows`` and a row ``t`` of the table have
     the same keys. Two NULL values count as equal, and two NaN values count as equal even if their bits differ.
 
-    The condition also contains the conditions of :func:`key_range`, which are true for all rows with these keys.
-    Without the conditions of :func:`key_range`, the merge would open every file of the table.
+    The result also contains the conditions of :func:`key_range`, which are true for all rows with these keys. Without
+    them, the merge would open every file of the table.
     """
     # The parentheses are needed, because DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
     same = (f"({_compared('t', rows, key)} IS NOT DISTINCT FROM {_compared('s', rows, key)})" for key in keys)
@@ -29,8 +29,8 @@ def same_keys(rows: pa.Table, keys: Sequence[str]) -> str:
 
 
 def _compared(side: str, rows: pa.Table, key: str) -> str:
-    """Returns the expression that the merge compares for a key on one side of the merge. DataFusion compares NaN values
-    by their bits, but compares zeros by their value."""
+    """Returns the expression for a key on one side of the comparison. It replaces every NaN value with the same NaN,
+    because DataFusion compares NaN values by their bits. (It compares zeros by their value.)"""
     kind = rows.schema.field(key).type
     if pa.types.is_float64(kind):
         return f"nanvl({side}.`{key}`, CAST('NaN' AS DOUBLE))"
@@ -39,12 +39,13 @@ def _compared(side: str, rows: pa.Table, key: str) -> str:
 
 def key_range(rows: pa.Table, key: str) -> str:
     """The condition that limits a merge to the table's rows (alias ``t``) between the smallest and the largest value of
-    a key. The result is empty if such a condition is not safe.
+    the column ``key`` in ``rows``. The text is empty if the condition would be unsafe or too long, or if ``key`` has
+    NULL values.
 
     With this condition, the merge uses the statistics of files to skip the files that have no such rows.
 
-    The condition is safe only for integers, dates and strings. For other types, writers of statistics differ in the
-    order of the values.
+    The condition is safe only for integers, dates and strings. Values of other types are ordered differently by
+    different writers of statistics.
     """
     values, kind = rows[key], rows.schema.field(key).type
     if values.null_count or not values.length():

@@ -1,7 +1,7 @@
 """Finds sources whose log is lost. A log is lost if the positions of its source refer to a log that does not exist.
 
-A source without a log has not lost its log if no job has created the log yet, or if a statement has set all positions
-since the loss. In these two cases, no position refers to a version of a log.
+A missing log does not count as lost if no job has created it yet, or if statements have set all positions since the
+loss. In these two cases, no position refers to a version of a log.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def noted_version(metastore: Metastore, source: SourceRecord) -> int:
 
 
 def require_log(warehouse: Warehouse, metastore: Metastore, source: SourceRecord) -> None:
-    """Raises StalledError if a source's log is lost. A new log would be empty, and the reader would continue at the old
-    positions, so that the rows of the lost log would be missing without any message."""
+    """Raises StalledError if a source's log is lost. Without this check, a new, empty log would be created, and the
+    reader would continue at the old positions. The rows of the lost log would then be missing without any message."""
     path = warehouse.data(source.id, source.generation)
     # A job stores a position after it has created the log, so the position is read first.
     version = noted_version(metastore, source)

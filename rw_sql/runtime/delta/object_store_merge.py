@@ -3,10 +3,10 @@ files.
 
 Each file that contains one of the keys is replaced by new files, which contain the file's remaining rows and the new
 rows (copy on write, like Spark's own MERGE). If a commit of a table with a change feed contains no change files,
-readers derive the feed from all rows in the added and removed files (Delta protocol, "Add CDC File"). Therefore, a
-first commit divides each affected file into two files: one file with the rows that stay, and one file with the rows to
-remove. This commit changes no data. The batch's commit then removes exactly the files with the rows to remove, and adds
-exactly the new rows. Readers of the feed see each changed row as one delete and one insert.
+readers derive the feed from all rows in the added and removed files (Delta protocol, "Add CDC File"). For a table with
+a change feed, a first commit therefore divides the affected files: it writes the rows that stay to some new files, and
+the rows to remove to others. This commit changes no data. The batch's commit then removes exactly the files with the
+rows to remove, and adds exactly the new rows. Readers of the feed see each changed row as one delete and one insert.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class FileMerge:
     """One merge into an unpartitioned table, at the version of ``table``.
 
     ``frame`` has one row per key. If ``frame`` has a column KEEP, a row with the value false deletes the table's row
-    with the same key. The frame is read several times, so the caller must persist it.
+    with the same key. The caller must persist the frame, because it is read several times.
     """
 
     warehouse: Warehouse
@@ -58,8 +58,8 @@ class FileMerge:
     _gone: dict[str, int] | None = field(default=None, init=False)
 
     def split(self) -> list[Action]:
-        """Returns the actions that move the rows to be replaced to separate files, without changing data. The result is
-        empty if there are no such rows.
+        """Returns the actions that move the rows that the merge replaces or deletes to separate files. These actions
+        change no data. The result is empty if there are no such rows.
 
         After the commit of these actions, :meth:`merged` removes the files with these rows as a whole.
         """
@@ -85,7 +85,8 @@ class FileMerge:
         return [*_removed(touched, is_new_data=True), *self._write(comes)]
 
     def _given(self) -> DataFrame:
-        """Returns the new rows with the table's columns and types, and with the column KEEP."""
+        """Returns the rows of ``frame`` with the table's columns and types, and with the column KEEP if ``frame`` has
+        it."""
         return fitted(self.frame, self.table, {}, keep=(KEEP,))
 
     def _touched(self) -> dict[str, int]:

@@ -1,8 +1,8 @@
-"""The rows that a sink's target refuses: messages that identify a row, and the table of refused rows (``on_error =
-'skip'``).
+"""Handles the rows that a sink's target refuses. The module makes the messages that identify such rows, and stores them
+in the sink's table of rejected rows (``on_error = 'skip'``).
 
 Each batch with a refused row adds a file and a commit to this table. The job therefore merges small files, and deletes
-files and commits that are no longer needed. The job does this before it adds the rows of a batch, because
+files and commits that are no longer needed. The job performs this upkeep before it adds the rows of a batch, because
 :func:`discard_from` expects the newest rows in the last commit.
 """
 
@@ -51,14 +51,14 @@ _KEPT_HOURS = 24
 """The time in hours for which replaced files are kept, because a query may be reading them."""
 
 _LOG_RETENTION = {"delta.logRetentionDuration": "interval 1 days"}
-"""The setting with the time for which old commits are kept."""
+"""The setting that determines how long old commits are kept."""
 
 _MOST_CHARACTERS = 60
 _MOST_COLUMNS = 4
 
 
 def reason_of(rows: pa.Table, refusals: Sequence[Refusal], shape: SinkShape) -> str:
-    """The error message for a batch: the refused row, its column, the reason and the remedy."""
+    """The error message for a batch: the first refused row, its column, the reason and the remedies."""
     first = refusals[0]
     where = f'column "{first.column}" of ' if first.column else ""
     more = f" (and {len(refusals) - 1} more row{'s' if len(refusals) > 2 else ''})" if len(refusals) > 1 else ""
@@ -79,8 +79,8 @@ def _value_text(rows: pa.Table, name: str, index: int) -> str:
 
 
 def _readable_value(value: pa.Scalar[Any]) -> Any:
-    """The value as a Python object. Python cannot represent dates and times outside the years 1 to 9999, and text that
-    is not UTF-8. Each such part is replaced with text."""
+    """The value as a Python object. Python can represent neither dates and timestamps outside the years 1 to 9999 nor
+    text that is not UTF-8. Each such part of the value is replaced with a readable string."""
     try:
         return value.as_py()
     except (ValueError, OverflowError):
@@ -108,8 +108,8 @@ def _remedies(refusal: Refusal, shape: SinkShape) -> str:
 class RejectedRows:
     """The table of one sink's rejected rows. The table has the sink's columns, and columns that describe the refusal.
 
-    Only the sink's job writes the table. For each batch, the table contains the rows refused in the latest attempt. A
-    run begins by removing the rows of an unfinished batch (:func:`discard_from`), because the run writes this batch
+    Only the sink's job writes the table. For each batch, the table contains the rows refused in the latest attempt. At
+    its beginning, a run removes the rows of an unfinished batch (:func:`discard_from`), because it writes this batch
     again.
     """
 
@@ -153,7 +153,7 @@ class RejectedRows:
         return rows.filter(pa.array(is_left))
 
     def _begin_batch(self, batch: int) -> None:
-        """Runs upkeep if it is due before the first rows of a batch are added. Failures of upkeep do not stop the
+        """Runs upkeep, if it is due, before the first rows of a batch are added. Failures of upkeep do not stop the
         job."""
         if self._newest[0] == batch:
             return
@@ -186,8 +186,9 @@ def make_rejected(path: str, shape: SinkShape) -> None:
 
 
 def _merge_small_files(path: str, batch: int) -> None:
-    """Merges the newest small files with rows of batches before ``batch`` into one file, and deletes old replaced files
-    and old commits. Does nothing if there are few files."""
+    """Merges the small files with rows of batches before ``batch`` into one file, but only files after the last large
+    file. Also deletes replaced files and commits after the time for which they are kept. Does nothing if the table has
+    fewer than ``_UPKEEP_EVERY`` files."""
     table = DeltaTable(path)
     files = pa.table(table.get_add_actions(flatten=True))
     if files.num_rows < _UPKEEP_EVERY:
@@ -265,8 +266,8 @@ def _newest_batch(actions: Iterable[dict[str, Any]]) -> int:
 
 
 def rejected_schema(shape: SinkShape) -> Schema:
-    """The columns of a sink's rejected rows. All columns are nullable, because a row may be rejected for having a
-    NULL."""
+    """The columns of a sink's rejected rows. All columns are nullable, because a NULL may be the reason why a row is
+    rejected."""
     own = Schema.from_json(nullable_schema(shape.schema)).fields
     return Schema([*own, *(Field(name, PrimitiveType(kind), nullable=True) for name, kind in _TOLD)])
 

@@ -30,8 +30,8 @@ class Restores:
         version before ``first``. Returns this earlier version. Returns None if there is no such RESTORE commit, or if
         the table has no commit before ``first``.
 
-        The search ends at the first such RESTORE commit and reads no later commits. Reading all commits could take
-        long, because a rewind point may keep the commits of a week.
+        The search ends at the first such RESTORE commit and reads no later commits. Reading all commits could take a
+        long time, because a rewind point may keep the commits of a week.
         """
         known = self._found_before(first)
         if known is not None or not has_commit(self.warehouse, self.table, first - 1):

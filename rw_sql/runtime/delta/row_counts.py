@@ -1,6 +1,6 @@
 """Compares the number of rows that a batch writes with independent counts. If the numbers differ, nothing is committed.
 
-Spark, Delta and Arrow already provide these counts, so nothing has to be read again.
+Spark, Delta and Arrow already provide these counts. Therefore, nothing has to be read again.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ class RowCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """The expected number of rows of a batch: between ``least`` and ``most``.
+    """The expected number of rows of a batch: at least ``least`` and at most ``most``. If ``most`` is None, there is no
+    upper limit.
 
-    ``limits_of`` is the text with which an error message names the origin of these limits.
+    ``limits_of`` is the text that names the origin of these limits in error messages.
 
     If ``of_read`` is true, the limits apply to the rows that the batch reads, not to the rows that the batch writes. If
     ``is_row_by_row`` is true, each row that the batch reads becomes one row that the batch writes.
@@ -73,7 +74,7 @@ ANY = Expected()
 
 @runtime_checkable
 class _LoggedCounts(Protocol):
-    """A connector whose upstream has a log that contains the numbers of records."""
+    """A connector whose upstream has a log that may contain the numbers of records."""
 
     def logged_records(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int | None:
         """The number of records in these ranges according to the log; None if the log does not contain this number."""
@@ -90,9 +91,9 @@ def expected_of(
     """The number of rows to expect from a batch's ranges of offsets. ``is_row_by_row`` is true if each record becomes
     one row.
 
-    If the source's ``options`` are given and each record becomes one row, the result is the number of records in the
-    upstream's log, provided that the log contains this number. This number applies only to the rows that the batch
-    writes, because Spark may read more rows of a table than the range contains, and filter them afterwards. Raises the
+    If the source's ``options`` are given and each record becomes one row, the expected number is the number of records
+    according to the upstream's log, provided that the log contains it. This number applies only to the rows that the
+    batch writes, because Spark may read more rows than the ranges contain, and filter them afterwards. Raises the
     exceptions of the connector's ``read_batch``.
     """
     if options is not None and is_row_by_row and isinstance(kind, _LoggedCounts):
@@ -113,25 +114,27 @@ def expected_of(
 
 
 def at_most(expected: Expected) -> Expected:
-    """Returns the expectation for queries that may drop rows. The only limit is the maximum number of written rows."""
+    """Returns the expectation for a query that may drop rows. The number of written rows then has only an upper
+    limit."""
     if expected.of_read:
         return ANY
     return Expected(most=expected.most, limits_of=expected.limits_of)
 
 
 def of_rows_read(expected: Expected) -> Expected:
-    """Returns the expectation for a query that may drop rows, if the rows that the query reads are counted. The limits
-    apply to the rows that are read."""
+    """Returns the expectation for a query that may drop rows, but whose read rows are counted. The limits apply to the
+    rows that the query reads."""
     return replace(expected, of_read=True, is_row_by_row=False)
 
 
 def exactly(rows: int) -> Expected:
-    """Returns the expectation of exactly this number of rows, for persisted rows that have been counted."""
+    """Returns the expectation that exactly ``rows`` rows are written. The rows are persisted and have been counted."""
     return Expected(least=rows, most=rows, limits_of="the stored part of the batch")
 
 
 def rows_read(plan: Any) -> int | None:
-    """The number of rows that the leaves of an executed Spark plan returned; None if a leaf has no count."""
+    """The number of rows that the leaves of an executed Spark plan returned; None if a leaf has no count, or if the
+    plan has more than 16 leaves."""
     leaves = plan.collectLeaves()
     if leaves.size() > _MOST_LEAVES:
         return None

@@ -1,18 +1,18 @@
 """Writes a large batch with Spark as Parquet files in a table's folder, and makes the actions that add the files.
 
 On a local path, Spark writes plain files to a separate folder, delta-rs reads the statistics in their footers, and the
-files are moved to the table's folder. The caller commits these files, as it does for small batches. Uncommitted files
-are invisible to readers. Delta's own writer in Spark would do the same work. However, it needs a quarter more CPU time,
-because it computes statistics for each row and looks the table up for each commit.
+files are moved to the table's folder. The caller commits the files with delta-rs. Until then, readers do not see the
+files. Delta's own writer in Spark would need a quarter more CPU time, because it computes statistics for each row and
+looks up the table for each commit.
 
-In an object store, moving a file is a copy, and Spark's plain writer would move each file twice. Therefore, in an
-object store, Delta's writer in Spark writes each file to its final place. The writer adds the files to a separate
-table, which is in a folder below the table's folder. The caller commits these files to the table, and the log of the
-separate table is deleted. Spark never commits to the table itself, because its log store for S3 may replace a version
-that another process has written.
+In an object store, a move copies the file, and Spark's plain writer would move each file twice. In an object store,
+Delta's writer in Spark therefore writes each file to its final place. The writer adds the files to a separate table in
+a folder below the table's folder. The caller commits these files to the table, and the log of the separate table is
+deleted. Spark never commits to the table itself, because its log store for S3 may replace a version that another
+process has written.
 
-On a local path, the driver finds the files by listing the folder. The listing does not show files that an executor
-wrote elsewhere or that were deleted. The listing may show files that no task reported. Therefore, the numbers of rows
+On a local path, the driver finds the files by listing the folder. The listing lacks files that an executor wrote
+elsewhere, and files that were deleted. It may also contain files that no task reported. Therefore, the numbers of rows
 and files that the tasks report are compared with the footers of the files. Spark adds up the numbers of all tasks.
 """
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _FLOATING = ("FLOAT", "DOUBLE")
 _UNFINISHED = "_rw_writing"
 WRITTEN = "written"
-"""The folder below a table's folder in an object store. This folder contains one folder for each batch that Spark
+"""The name of a folder below a table's folder in an object store. It contains one folder for each batch that Spark
 writes."""
 _STATISTICS = ("delta.dataSkippingStatsColumns", "delta.dataSkippingNumIndexedCols")
 _WRITING = {
@@ -61,7 +61,7 @@ _WRITING = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """The actions that add the written files to a table, and the number of rows."""
+    """The actions that add the written files to a table, and the numbers of rows that were written and read."""
 
     actions: list[AddAction | RemoveAction]
     count: RowCount
@@ -78,11 +78,12 @@ class Reported:
 
 
 SparkSave = Callable[["DataFrame", str], Reported]
-"""A function that saves the rows of a frame with Spark, as Parquet files for a table, in a new folder."""
+"""A function that saves the rows of a frame with Spark, as Parquet files for a table. The second argument is the path
+of a new folder for these files."""
 
 SaveFiles = Callable[[str, SparkSave], Reported | None]
-"""A function that saves the rows of a batch as Parquet files for a table, in a new folder. It returns None if Spark
-must save the rows."""
+"""A function that saves the rows of a batch as Parquet files for a table. The first argument is the path of a new
+folder for these files. The result is None if Spark must save the rows."""
 
 
 def write_files(
@@ -101,9 +102,9 @@ def write_files(
 
     ``partition`` contains the values of the table's partition columns, which are equal for all rows. The other columns
     are taken from the frame by name and cast to the table's types. Missing columns are NULL. ``is_new_data`` is false
-    for rows that the table already contains. On a local path, ``save`` may be given; it then saves the same rows in
-    place of Spark. Raises MiscountError if the number of rows in the files differs from the number that Spark's tasks
-    report.
+    for rows that the table already contains. On a local path, ``save`` may write the frame's rows in place of Spark; in
+    an object store, it is not used. Raises MiscountError if the number of rows in the files differs from the number
+    that Spark's tasks report.
     """
     if not warehouse.is_local:
         folder = f"{WRITTEN}/{job}-{run}-{uuid.uuid4().hex}"
@@ -158,7 +159,8 @@ def save_frame(rows: DataFrame, path: str) -> Reported:
 
 
 def _files_in(warehouse: Warehouse, staged: str, statistics: dict[str, str]) -> list[dict[str, Any]]:
-    """The contents of the footers of a folder's Parquet files. Raises MiscountError for a truncated file."""
+    """The ``add`` actions of a folder's Parquet files, with the statistics from their footers. Raises MiscountError if
+    a file cannot be read, for example because it is truncated."""
     if not any(name.endswith(".parquet") for name in warehouse.list_names(staged)):
         return []
     try:
@@ -170,14 +172,14 @@ def _files_in(warehouse: Warehouse, staged: str, statistics: dict[str, str]) -> 
 
 
 def _certain(stats: str, file: str) -> str:
-    """Returns the statistics of a file, without the minimum and maximum of two kinds of columns. The first kind are
-    columns that have no minimum and maximum in some row groups of the file. The second kind are columns of long
-    decimals, which delta-rs rounds (:mod:`rw_sql.connectors.delta.inexact_statistics`).
+    """Returns the statistics of a file, without the minimum and maximum of three kinds of columns:
 
-    Writers of Parquet omit the minimum and maximum for a row group in which a value has more than 4,096 bytes. The
-    library delta-rs would compute the file's minimum and maximum from the other groups only, and readers would skip
-    rows. In a file of several groups, the minimum and maximum of floating-point columns are omitted too, because those
-    of a group may be NaN, or may ignore NaN.
+    - Long decimals, because delta-rs rounds them (:mod:`rw_sql.connectors.delta.inexact_statistics`).
+    - Columns without a minimum and maximum in some row groups of the file. Writers of Parquet omit these two values for
+      a row group in which a value has more than 4,096 bytes. The library delta-rs would compute the file's minimum and
+      maximum from the other row groups only, and readers would skip rows.
+    - Floating-point columns, if the file has several row groups. The minimum and maximum of a row group may be NaN, or
+      may ignore NaN.
     """
     footer = pq.read_metadata(file.removeprefix("file://"))
     groups = range(footer.num_row_groups)
@@ -200,8 +202,8 @@ def _has_min_max(chunk: Any) -> bool:
 
 
 def _drop(values: dict[str, Any], path: str) -> None:
-    """Removes the value of a column. The values of a structure's fields are nested, and the names in ``path`` may
-    contain dots."""
+    """Removes the value of the column ``path`` from ``values``. The values of a structure's fields are nested in
+    ``values``. In ``path``, dots separate the names, but the names may contain dots too."""
     for name in [name for name in values if path == name or path.startswith(f"{name}.")]:
         if path == name or not isinstance(values[name], dict):
             del values[name]
@@ -224,8 +226,8 @@ def _require_all(reported: Reported, found: Sequence[Mapping[str, Any]], staged:
 
 
 def merge_problem(warehouse: Warehouse, path: str, version: int, rows: int | None) -> str:
-    """Checks the commit of a MERGE in which Spark had ``rows`` rows to merge. Returns the problem as text; empty if the
-    commit is correct.
+    """Checks the commit of a MERGE of ``rows`` rows by Spark (None: an unknown number). Returns the problem as text;
+    empty if the commit is correct.
 
     The check is needed because the commit also lists files that an executor wrote to another machine's disk.
     """
@@ -242,7 +244,7 @@ def merge_problem(warehouse: Warehouse, path: str, version: int, rows: int | Non
 
 def missing_files(warehouse: Warehouse, path: str, sizes: Mapping[str, int]) -> str:
     """Checks that the files that tasks report exist below a local path and have the reported sizes. Returns the problem
-    as text; empty if all files are correct."""
+    as text; empty if all files are correct, and for a path in an object store."""
     if not warehouse.is_local:
         return ""
     gone = [name for name, size in sizes.items() if not _is_whole(warehouse, f"{path}/{name}", size)]
@@ -271,8 +273,8 @@ def _written_in_place(
     *,
     is_new_data: bool,
 ) -> Written:
-    """Does the same as :func:`write_files`, but writes to a folder below the table's folder, and the files remain in
-    this folder."""
+    """Does the same as :func:`write_files` for an object store. The files are written to the folder ``folder`` below
+    the table's folder, and remain there."""
     place = f"{path}/{folder}"
     rows = fitted(frame, table, partition)
     columns = [column for column in table.schema().fields if column.name not in partition]
@@ -301,8 +303,8 @@ def _written_in_place(
 
 
 def _committed_rows(actions: Sequence[Mapping[str, Any]], place: str) -> int:
-    """The number of rows in a commit of Delta's writer. Raises MiscountError if the files have a different number of
-    rows."""
+    """The number of rows in the files of a commit by Delta's writer. Raises MiscountError if the tasks reported a
+    different number of rows."""
     rows = sum(_records(action["add"]) for action in actions if "add" in action)
     for action in actions:
         counted = action.get("commitInfo", {}).get("operationMetrics", {}).get("numOutputRows")
@@ -321,8 +323,8 @@ def _forget_table(frame: DataFrame, place: str) -> None:
 def forget_unfinished(warehouse: Warehouse, path: str, *, job: str, run: int) -> None:
     """Deletes files that earlier runs of a job wrote for the table at a path but did not commit.
 
-    In an object store, such files are in the same folder as committed files, so upkeep deletes the uncommitted files
-    later.
+    Does nothing in an object store. There, uncommitted files are in the same folder as committed files, and upkeep
+    deletes them later.
     """
     if not warehouse.is_local:
         return
@@ -338,7 +340,8 @@ def decoding_folder(path: str, *, job: str, run: int) -> str:
 
 
 def _unfinished(path: str, job: str) -> str:
-    """The folder of a job's files while Spark writes them. Delta's VACUUM ignores folders with such names."""
+    """The folder of a job's files while Spark writes them. Delta's VACUUM ignores this folder, because its name begins
+    with an underscore."""
     return f"{path}/{_UNFINISHED}/{job}"
 
 
@@ -350,7 +353,8 @@ def schema_of(table: DeltaTable) -> StructType:
 def fitted(
     frame: DataFrame, table: DeltaTable, partition: Mapping[str, object], keep: Collection[str] = ()
 ) -> DataFrame:
-    """The frame with the columns of the table's files, and with the columns of ``keep`` that the frame has."""
+    """The frame with the columns and types of the table's files, and with those columns in ``keep`` that the frame has.
+    The files do not contain the columns in ``partition``."""
     schema = schema_of(table)
     given = {field.name.lower(): field for field in frame.schema.fields}
     columns: list[Column] = []

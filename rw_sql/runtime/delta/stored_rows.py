@@ -1,4 +1,4 @@
-"""Converts rows to the form in which a table's files store rows."""
+"""Gives rows the columns and types of a table's files."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pyarrow as pa
 
 
 def as_stored(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Returns rows with the columns of a table's files, in the order of the files. If the table's definition no longer
-    has a column, the rows lack this column, and the column is NULL in the result."""
+    """Returns rows with the columns and types of ``schema``, in the order of ``schema``. The rows lack a column that
+    the table's definition no longer has; this column is NULL in the result."""
     columns = [
         rows[column.name] if column.name in rows.column_names else pa.nulls(rows.num_rows, column.type)
         for column in schema

@@ -1,9 +1,10 @@
 """Deletes the files of a Delta table that no reader needs: commits, checksums, replaced files, and files that killed
 writers left behind.
 
-Only a commit's file records which data files the commit replaced. A commit is therefore cleaned up in three steps: list
-the replaced files in a file, delete the commit's file, and delete the listed files when no reader can need them any
-more. After a crash at any point, the next run completes the remaining steps. A file may safely be in two lists.
+Only a commit's file records which data files the commit replaced. A commit is therefore cleaned up in three steps:
+store a list of the replaced files, delete the commit's file, and delete the listed files when no reader can need them
+any more. After a crash at any point, the next run completes the remaining steps. It does no harm if two lists name the
+same file.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 GRACE_SECONDS = 3600.0
-"""After the commit of a replaced file was cleaned up, the file is kept for this time in seconds, because a query may
-still read an older version."""
+"""The time in seconds for which a replaced file is kept after the commit that replaced it is cleaned up. A query may
+still read an older version of the table."""
 
 COMMITS_GRACE_SECONDS = 20.0
-"""After a checkpoint covers a commit, the commit is kept for this time in seconds, because a query may have listed the
-commit and may still read it.
+"""The time in seconds for which a commit is kept after a checkpoint covers it. A query that listed the log earlier may
+still read the commit.
 
 Spark's streams list the log at every poll, and every file in the log slows down a listing. A longer time therefore
 makes each batch slower.
@@ -47,11 +48,12 @@ _MOST_UNLISTED = 1_000
 MOST_CHECKSUMS = 20
 """The number of newest versions whose checksums are kept.
 
-Readers open one of the newest versions. For an older version, Spark computes the state of the table again.
+Readers usually open one of these versions. For an older version, which has no checksum, Spark computes the state of the
+table itself.
 """
 
 ORPHAN_SECONDS = 24 * 3600.0
-"""The age in seconds at which a file that no commit references counts as left behind by a killed writer."""
+"""The age in seconds from which a file that no commit references counts as left behind by a killed writer."""
 
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
 _LOG_FILE = re.compile(r"\.?(\d{20})\.(json|crc|json\.crc|crc\.crc|crc\.\w+\.writing|checkpoint\..*)")
@@ -60,13 +62,13 @@ _WHOLE_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 @dataclass(slots=True, kw_only=True)
 class TableFiles:
-    """The files of one table. This class is for the process whose runs write the table. Another process may write the
-    table in between.
+    """The files of one table. Only a process whose runs write the table uses this class. Between two of its runs,
+    another process may write the table.
 
     ``pending`` is the folder with the lists of replaced files that have not been deleted yet.
 
-    A reader that makes no progress may keep the commits of several days. Meanwhile, no method lists the log or reads a
-    commit more than once.
+    Because of a reader that makes no progress, the commits of several days may have to be kept. During this time, no
+    method lists the log at every call, or reads a commit twice.
     """
 
     warehouse: Warehouse
@@ -92,10 +94,10 @@ class TableFiles:
         """Returns the newest version, at most ``bound``, before which all commits can be deleted. Returns None if there
         is no such version.
 
-        A complete checkpoint of this version exists, and is old enough that no reader needs earlier commits. If
-        ``keeps_restores`` is true, no RESTORE commit at this version or later restores an earlier version. The stored
-        history of the deleted commits then contains either both the reverted commits and the RESTORE commit, or neither
-        of them.
+        A complete checkpoint of this version exists. It is older than :data:`COMMITS_GRACE_SECONDS`; therefore, no
+        reader needs earlier commits. If ``keeps_restores`` is true, no RESTORE commit at this version or later restores
+        an earlier version. The stored history of the deleted commits then contains either both the reverted commits and
+        the RESTORE commit, or neither of them.
         """
         if self._checkpoints is None:
             self._checkpoints = set(_whole_checkpoints(self._log_names()))
@@ -118,9 +120,10 @@ class TableFiles:
             bound = back_to
 
     def clean_commits(self, keep_from: int) -> int:
-        """Deletes the commits and checkpoints before a version with a checkpoint; returns the number of commits.
+        """Deletes the commits, checkpoints and checksums before ``keep_from``, which is a version with a checkpoint.
+        Returns the number of deleted commits.
 
-        First writes the list of the data files that these commits replaced.
+        Before the deletion, stores the list of the data files that these commits replaced.
         """
         if keep_from == self._kept_from:
             return 0
@@ -156,7 +159,7 @@ class TableFiles:
     def clean_checksums(self, newest: int) -> None:
         """Deletes the version checksums of all but the newest versions.
 
-        Readers do not need checksums, and without this clean-up half of the files in a log would be checksums.
+        Readers can do without checksums. Without this clean-up, half of the files in a log would be checksums.
         """
         last = newest - MOST_CHECKSUMS
         if last < 0:
@@ -172,14 +175,14 @@ class TableFiles:
         self._checksums_to = last
 
     def remove_replaced(self, live: Collection[str]) -> int:
-        """Deletes the files that are named in lists of sufficient age; returns the number of files.
+        """Deletes the files that are named in lists older than :data:`GRACE_SECONDS`; returns the number of deleted
+        files.
 
-        Keeps ``live`` files, and files that an existing commit removed from the table. A list may name such files
-        because a REWIND restores files that had been replaced before. The table's versions between the REWIND and the
-        second removal need these files. When the commit of the second removal is cleaned up, these files are listed
-        again.
+        Keeps ``live`` files, and files that an existing commit removed from the table. A list may name such a file if a
+        REWIND has restored it and a later commit has removed it again. The table's versions between these two commits
+        need the file. When the later commit is cleaned up, the file is listed again.
 
-        Also deletes lists of sufficient age that cannot be read. The files in a deleted list then count as left behind
+        Also deletes lists of this age that cannot be read. The files in such a list then count as left behind
         (:meth:`remove_orphans`).
         """
         removed = 0
@@ -207,10 +210,11 @@ class TableFiles:
         of files.
 
         Does not delete a file that a readable version of the table needs. Such a file is either live, or was removed by
-        a later commit that still exists. If a list cannot be read, deletes no file, because queries that have begun may
+        a later commit that still exists. If a list cannot be read, deletes no file, because queries in progress may
         need the files in that list.
 
-        Reads commits, newest first, only until each old file was found in a commit. Usually, no commit has to be read.
+        Reads commits, newest first, only until every old file has been found in a commit. Usually, no commit has to be
+        read.
         """
         self._remove_older(
             [name for name in self.warehouse.list_names(self.pending) if name.endswith(".writing")], ORPHAN_SECONDS
@@ -268,7 +272,7 @@ class TableFiles:
 class RemovedFiles:
     """The files that the existing commits of a table removed from the table.
 
-    Reads each commit once, because a reader or a rewind point that is far behind keeps many commits.
+    Each commit is read only once, because a reader or a rewind point that is far behind keeps many commits.
     """
 
     warehouse: Warehouse
@@ -311,6 +315,6 @@ def _whole_checkpoints(names: Iterable[str]) -> list[int]:
 
 
 def _is_data(path: str) -> bool:
-    """True if a file may be a data file of the table. In the folder WRITTEN, a killed writer may also have left other
-    files."""
+    """True if a file may be a data file of the table. Every file in the folder WRITTEN counts, because a killed writer
+    may have left other files there."""
     return path.startswith(f"{WRITTEN}/") or (path.endswith(".parquet") and not path.startswith("_delta_log/"))

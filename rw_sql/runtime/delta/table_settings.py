@@ -40,10 +40,11 @@ def add_columns(table: DeltaTable, schema: Schema) -> bool:
 
 
 def add_settings(table: DeltaTable, *, has_change_feed: bool = False, statistics: Sequence[str] = ()) -> bool:
-    """Adds settings that the table lacks. Returns True if the call has made a commit.
+    """Adds or changes the settings in which the table differs from :data:`TABLE_SETTINGS`. Returns True if the call has
+    made a commit.
 
     If ``has_change_feed`` is true, the table's change feed is enabled. ``statistics`` are the columns for which Delta
-    stores statistics.
+    stores statistics; if empty, this setting does not change.
     """
     settings = dict(TABLE_SETTINGS)
     if has_change_feed:

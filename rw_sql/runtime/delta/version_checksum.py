@@ -1,13 +1,13 @@
-"""Writes version checksum files, so that Spark does not have to compute the state of a table's version.
+"""Writes version checksum files, which save Spark the computation of the state of a table's version.
 
 A checksum file contains a table's protocol and metadata, the number of files, and the total size of the files (Delta
 protocol, "Version Checksum File"). If there is no checksum file, Spark runs a job to find the protocol and the
 metadata. This job reads every commit since the last checkpoint. Spark also compiles new code for this job at each
-version. The library delta-rs does not write checksum files, so rw_sql writes them for its own commits. If a file is
-missing because a process was killed, Spark reads the log instead.
+version. The library delta-rs does not write checksum files, so rw_sql writes them for its own commits. If a checksum
+file is missing because a process was killed, Spark reads the log instead.
 
 After a commit, delta-rs updates its own state of the table, which takes 4 to 10 ms. On a local path, another thread
-writes the checksum file at the same time. Without this file, a view needs 0.12 s more to read the new version.
+writes the checksum file at the same time. Without the checksum file, a view needs 0.12 s more to read the new version.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class TableState:
     protocol: Action
 
     def after(self, actions: Iterable[Action]) -> TableState | None:
-        """The state after the next commit; None if the commit does not state the size of a removed file."""
+        """The state after the next commit, which has these actions; None if the commit does not state the size of a
+        removed file."""
         files, size, metadata, protocol = self.files, self.bytes, self.metadata, self.protocol
         for action in actions:
             if "add" in action:
@@ -92,7 +93,7 @@ class VersionChecksums:
     def write(self, table: DeltaTable, *, recount: bool = False) -> None:
         """Writes the checksum of the version of ``table``, which was just committed through this object.
 
-        If ``recount`` is set, counts the table's files again instead of updating the previous state.
+        If ``recount`` is true, counts the table's files again instead of updating the previous state.
         """
         try:
             version = table.version()
@@ -136,7 +137,7 @@ class VersionChecksums:
 
     def _write_next(self, before: TableState, over: threading.Event) -> None:
         """Waits until the version after ``before`` exists, and writes the checksum of this version. Writes nothing if
-        ``over`` is set first. If this method fails, :meth:`write` writes the file again and logs the reason."""
+        ``over`` is set first. If this method fails, :meth:`write` tries again, and logs the reason if it fails too."""
         version = before.version + 1
         try:
             while not self.warehouse.exists(commit_path(self.path, version)):

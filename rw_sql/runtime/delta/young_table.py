@@ -1,4 +1,5 @@
-"""Reads young tables. A table is young if it has few commits and all of these commits only added rows.
+"""Reads young tables. A table is young if it has at most :data:`MOST_COMMITS` commits, and all of these commits only
+added rows.
 
 The rows and files of a young table can be determined from its commits alone.
 
@@ -24,13 +25,14 @@ MOST_COMMITS = 20
 MOST_BYTES = 64 * 2**20
 """The maximum size of a young table in bytes.
 
-A change feed delivers all rows of a commit in one batch, regardless of the size of the rows.
+The rows of a young table may be read from its change feed. The feed delivers all rows of a commit in one batch,
+regardless of their size.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YoungTable:
-    """The commits of a table, from its creation.
+    """A table whose commits, from its creation, were read. ``newest`` is its newest version.
 
     ``feed_begin`` is the first version from which the change feed contains all of the table's rows; None if there is
     no such version.
@@ -41,8 +43,8 @@ class YoungTable:
 
     @staticmethod
     def of(warehouse: Warehouse, table: str) -> YoungTable | None:
-        """Returns the table if it is young: few commits, all of which still exist and only add rows, and no change of
-        the schema since the table's creation."""
+        """Returns the table if it is young; otherwise None. All commits of a young table still exist and only add rows,
+        and its schema has not changed since its creation. A table in an object store never counts as young."""
         if not warehouse.files_at(table).is_local:  # In an object store, each commit would require a separate request.
             return None
         newest = latest_version(warehouse, table)

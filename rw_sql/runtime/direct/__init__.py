@@ -1,8 +1,10 @@
-"""Direct readers, which are readers inside a view's own query. They read sources that views do not share.
+"""Contains the direct readers of views. A direct reader runs inside a view's own query, and reads a source that is not
+shared.
 
-The checkpoint of the view's query stores the positions of the direct readers.
+The checkpoint of the view's query stores the positions of its direct readers.
 
 Before the query starts, ``align_checkpoint`` changes the checkpoint to match the catalog.
 
-Imports: ``positions``, ``jobs``, ``decoding``, ``delta`` and the packages below these. Begin with ``readers``.
+Of the packages of ``runtime``, this package may import only ``positions``, ``jobs``, ``decoding``, ``delta``, ``spark``
+and ``support``. Begin with ``readers``.
 """

@@ -1,12 +1,12 @@
 """Aligns a view's checkpoint with the catalog's positions for its direct readers, before the view's query starts.
 
-Operator state is not changed. The last committed entry of the offset log is replaced in place, so that batch numbers
-continue. A planned batch that has written nothing is removed. A planned batch whose rows are already in the view must
-be finished first. Because of these rules, no batch number is used again for other rows, and no batch number is skipped.
+Operator state is not changed. The last committed entry of the offset log is replaced under its old number. A planned
+batch that has written nothing is removed. A planned batch whose rows are already in the view must be finished first.
+Because of these rules, no batch number is reused for other rows, and no batch number is skipped.
 
 The process may be killed after any step. Therefore, the old content is recorded before every change to the checkpoint,
-and the record is updated after the change. If a change was interrupted, the next start recomputes everything from the
-recorded content.
+and the record is updated after the change. If a change was interrupted, the next start computes the new content again
+from the recorded old content.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ class DesiredReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
-    """The result of aligning a checkpoint. It contains the state of every split, by fragment.
+    """The result of aligning a checkpoint. ``states`` maps each fragment to the states of its splits.
 
-    ``unfinished`` is the number of a batch that must be finished first.
+    ``unfinished`` is the number of a batch that must be finished before the checkpoint can be aligned; None if there is
+    no such batch.
     """
 
     states: Mapping[str, Mapping[str, SplitState]] = field(default_factory=dict)
@@ -84,8 +85,8 @@ def positions_of(
 def align(files: CheckpointFiles, wanted: Iterable[DesiredReader], *, done: int) -> Alignment:
     """Aligns the checkpoint. ``done`` is the last batch whose rows are in the view.
 
-    If a batch must be finished first, returns its number in ``unfinished`` and changes nothing. Raises StalledError
-    if the checkpoint lacks needed information.
+    If a planned batch must be finished first, changes nothing and returns the number of this batch in ``unfinished``.
+    Raises StalledError if the checkpoint lacks needed information.
     """
     readers = tuple(wanted)
     head = read_head(files)

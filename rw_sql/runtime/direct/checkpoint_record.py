@@ -1,11 +1,11 @@
-"""Reads and writes a record of the catalog state that a view's checkpoint reflects.
+"""Reads and writes the record of the catalog's state that a view's checkpoint reflects.
 
-The record is stored inside the checkpoint, so that copies of the checkpoint include the record.
+The record is stored inside the checkpoint. Copies of the checkpoint therefore include the record.
 
 ``_rw_sql/readers.json`` contains the fragment of each line of the offset log, and the positions of splits that are no
 longer read. It also contains the epoch up to which the offsets reflect the catalog's statements. The files
-``_rw_sql/000001.json``, ``_rw_sql/000002.json`` and so on contain the content before each change by a statement,
-because UNDO needs a reader's earlier positions.
+``_rw_sql/000001.json``, ``_rw_sql/000002.json`` and so on each contain the checkpoint's record and last offset entry
+before one change, because UNDO needs a reader's earlier positions.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class ReaderRecord:
 
 
 EMPTY = ReaderRecord(lines=(), epochs={}, lives={}, parked={})
-"""If a checkpoint does not contain a record, this record is assumed."""
+"""The record that is assumed if a checkpoint does not contain one."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One change to a checkpoint. ``was`` is the record before the change. ``before`` is the last committed entry of
     the offset log before the change; None if there was no entry.
 
-    ``epochs`` are the epochs in the record after the change. If a batch was removed because it was planned but had
-    written nothing, ``dropped`` is the offset entry of this batch.
+    ``epochs`` are the epochs in the record after the change. If the change removed a planned batch that had written
+    nothing, ``dropped`` is the offset entry of this batch; otherwise None.
     """
 
     number: int
@@ -93,14 +93,14 @@ def _to_json(stored: ReaderRecord | Change) -> str:
 
 
 def unfinished(changes: tuple[Change, ...], record: ReaderRecord) -> Change | None:
-    """Returns the last change, if the record does not show that this change is complete."""
+    """Returns the last change if, according to the record, it is not complete; otherwise None."""
     return changes[-1] if changes and changes[-1].was == record else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """The end of a checkpoint. The fields include the number of the last committed batch and the number of the last
-    planned batch. A number is -1 if there is no such batch.
+    """The end of a checkpoint. ``committed`` and ``planned`` are the numbers of the last committed batch and the last
+    planned batch; -1 if there is no such batch.
 
     ``text`` is the offset log's entry of the last committed batch. If a change to this entry is unfinished, ``text`` is
     the entry's content before the change.
@@ -144,7 +144,7 @@ def offsets_of(
 
 
 def read_head(files: CheckpointFiles) -> Head:
-    """Reads the end of a checkpoint; empty if there is no checkpoint."""
+    """Reads the end of a checkpoint. If there is no checkpoint, the result has no batch, no record and no changes."""
     committed = max(files.batches("commits"), default=-1)
     planned = max(files.batches("offsets"), default=-1)
     record, changes = read_record(files), read_changes(files)

@@ -1,5 +1,5 @@
-"""Reads positions of a view's direct reader: the current position, the ranges that the reader has read, and the
-position before an operation."""
+"""Reads the positions of a view's direct reader: the present positions, the positions before an operation, and the
+ranges that the reader has read."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def _of_source(found: Mapping[str, T], source_id: int) -> dict[str, T]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReaderContext:
-    """The facts about a fragment's reader: the source and the view, the end of the view's checkpoint, and the last
-    batch whose rows are in the view."""
+    """The facts about a fragment's reader: the source, the view, the end of the view's checkpoint (``head``), and the
+    last batch whose rows are in the view (``done``)."""
 
     warehouse: Warehouse
     source_id: int
@@ -93,7 +93,8 @@ class _ReaderContext:
 
 
 def read_fragment_positions(warehouse: Warehouse, snapshot: Snapshot, source: SourceRecord, fragment: str) -> Positions:
-    """The positions of a direct reader (the next record of every split), and the ranges that the reader has read."""
+    """The positions of a direct reader (the next record of every split), the splits that it has read, and the
+    incarnations of these splits."""
     stored = snapshot.states(fragment)
     reader_context = _ReaderContext.of(warehouse, snapshot, source, fragment)
     if reader_context is None:
@@ -118,8 +119,9 @@ def read_fragment_positions_before(
     epoch: int,
     stood: Iterable[StoredState],
 ) -> dict[str, SplitState]:
-    """Returns the positions of splits just before the operation with the epoch ``epoch`` took effect. The positions are
-    read from the recorded changes to the checkpoint."""
+    """Returns the positions of splits just before the operation with the epoch ``epoch`` took effect. ``stood`` are the
+    states of these splits in the catalog when the operation was planned. The positions come from the recorded changes
+    to the checkpoint."""
     rows = {row.split: row for row in stood}
     reader_context = _ReaderContext.of(warehouse, snapshot, source, fragment)
     if reader_context is None:

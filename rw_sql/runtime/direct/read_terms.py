@@ -35,9 +35,9 @@ def reached_states(
     """Returns the states with the terms that the view's latest commits have stored.
 
     ``since`` maps each split to the epoch of the statement that set the split's position. A commit counts only if its
-    run started at this epoch or later, and before the epoch ``before``. If the rows of the last batch are in the view,
-    but the checkpoint does not contain this batch, the result includes the end of the batch. The reason is that the log
-    must contain the records of this batch too.
+    run started at this epoch or later, and before the epoch ``before`` (None: no limit). If the rows of the last batch
+    are in the view, but the checkpoint does not contain this batch, the result has the positions after this batch,
+    because the log must contain its records too.
     """
     found = dict(states)
     waiting = set(states)

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 _ERRORS = "errors"
 
 _RECORD_BYTES = 512 * 1024
-"""The assumed size in bytes of a record that has not been read yet. Few records are larger. Because of this value, a
-batch of up to 64 records counts as small. The size of a batch with more records is measured."""
+"""The assumed size in bytes of a record that has not been read yet. Few records are larger. With this value, a batch of
+up to 64 records counts as small without a measurement. The size of a batch with more records is measured."""
 
 
 def _errors_of(source_id: int) -> str:
@@ -88,8 +88,8 @@ class _Reader:
 class DirectReaders:
     """The view's direct readers.
 
-    ``terms`` maps a split to the term (Kafka: leader epoch) of the split's log at the position. The keys are the names
-    of the splits in the view's commits. ``unproved`` are the ranges of the batch in progress, which
+    ``terms`` maps a split to the term (Kafka: leader epoch) of the split's log at the reader's position. The keys are
+    the names of the splits in the view's commits. ``unproved`` are the ranges of the batch in progress, which
     :meth:`require_same_log` checks.
     """
 
@@ -104,9 +104,10 @@ class DirectReaders:
 
     @staticmethod
     def look(context: Context, spec: ViewSpec, snapshot: Snapshot, checkpoint: str) -> DirectReaders | None:
-        """Requests the splits of the upstreams and the ends of these splits.
+        """Returns the direct readers of a view; None for a view without direct readers. Requests the splits and their
+        ends from the upstreams.
 
-        Returns None for a view without direct readers. Raises StalledError. Writes nothing.
+        Raises StalledError if the readers cannot start. Writes nothing.
         """
         if not spec.readers:
             return None
@@ -141,12 +142,12 @@ class DirectReaders:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """The packages that Spark must load."""
+        """The packages (jars) that Spark must load for the readers."""
         return tuple(dict.fromkeys(package for reader in self.readers for package in reader.kind.spark_packages()))
 
     @property
     def on_executors(self) -> tuple[str, ...]:
-        """The Python packages that executors need."""
+        """The Python packages that executors need to read and decode the records."""
         of_each = (packages_on_executors(each.kind, source_definition(each.source.definition)) for each in self.readers)
         return tuple(dict.fromkeys(package for packages in of_each for package in packages))
 
@@ -157,7 +158,8 @@ class DirectReaders:
 
     @property
     def lives(self) -> dict[str, SplitIdentity]:
-        """The incarnations of the splits, by their names in the view's commits."""
+        """Maps each split to its cluster and incarnation. The keys are the names of the splits in the view's
+        commits."""
         return {
             commit_key(reader.source.id, split): (state.cluster, state.incarnation)
             for reader in self.readers
@@ -167,8 +169,8 @@ class DirectReaders:
     def align_checkpoint(self, done: int) -> int | None:
         """Aligns the checkpoint with the catalog, after earlier runs of the view are fenced.
 
-        ``done`` is the last batch in the view. If a batch must be finished first, sets up the readers for that batch
-        and returns its number; otherwise returns None. Raises StalledError.
+        ``done`` is the last batch in the view. If a planned batch must be finished first, sets up the readers for this
+        batch and returns its number. Otherwise, returns None. Raises StalledError if the readers cannot start.
         """
         alignment = align(
             self.files,
@@ -267,7 +269,8 @@ class DirectReaders:
         return any(life is not None and now.get(topic, "") not in (None, life) for topic, life in known.items())
 
     def frame(self, spark: SparkSession, given: ViewInput) -> DataFrame | None:
-        """The decoded rows of a source; None for a source without a direct reader."""
+        """The decoded rows of a source, without the records that could not be decoded; None for a source without a
+        direct reader."""
         source_id = given.id
         reader = next((found for found in self.readers if found.source.id == source_id), None)
         if reader is None:
@@ -292,7 +295,7 @@ class DirectReaders:
     def know_lines(self, query: DataFrame) -> None:
         """Records the fragment of each line of the offset log, or checks the fragments that are already recorded.
 
-        Raises StalledError if a fragment cannot be determined.
+        Raises StalledError if a fragment cannot be determined, or if it differs from the recorded fragment.
         """
         marks = {reader.mark: reader.spec.fragment for reader in self.readers}
         lines = tuple(marks.get(_leaf_id(leaf)) for leaf in _leaves(query))
@@ -318,7 +321,7 @@ class DirectReaders:
     def ranges(self, batch: int) -> dict[str, tuple[int, int]]:
         """Maps each split to the range that a batch reads. The keys are the names of the splits in the view's commits.
 
-        Raises StalledError.
+        Raises StalledError if the checkpoint is damaged.
         """
         record = read_record(self.files)
         entry = read_entry(self.files.read(f"offsets/{batch}"))
@@ -341,8 +344,8 @@ class DirectReaders:
 
     def begin(self, ranges: Mapping[str, tuple[int, int]], spark: SparkSession) -> None:
         """Begins a batch that reads ``ranges``. The query of the batch runs in the session ``spark``. Until
-        :meth:`read_to` ends the batch, :meth:`require_same_log` checks the batch. Raises StalledError for a record that
-        the stream cannot read, and for an executor that cannot read."""
+        :meth:`read_to` ends the batch, :meth:`require_same_log` checks the batch. Raises StalledError if the stream
+        cannot read a record of the batch, or if an executor is not able to read the batch."""
         require_executors(self.warehouse, spark, self.on_executors)
         self.unproved = {key: (start, end) for key, (start, end) in ranges.items() if end > start}
         for reader in self.readers:
@@ -363,7 +366,7 @@ class DirectReaders:
                 )
 
     def read_to(self, ranges: Mapping[str, tuple[int, int]]) -> None:
-        """Advances the positions after a batch is written."""
+        """Advances the positions to the ends of ``ranges``, after the batch that reads them is written."""
         self.unproved = {}
         for reader in self.readers:
             reader.positions = {split: ranges[commit_key(reader.source.id, split)][1] for split in reader.positions}
@@ -378,17 +381,18 @@ class DirectReaders:
 
     def planned(self, ranges: Mapping[str, tuple[int, int]]) -> Planned:
         """Returns upper limits for the number and the size of a batch's rows. The exact number and size are known only
-        after the batch is read. For a batch of few offsets in a view with one input, the limits are estimates. For
-        other batches, there are no limits."""
+        after the batch is read. The limits are estimates, and exist only for a batch of at most :data:`SMALL_ROWS`
+        offsets in a view with one input."""
         offsets = sum(end - start for start, end in ranges.values())
         if offsets > SMALL_ROWS or len(self.spec.inputs) != 1:
             return Planned()
         return Planned(most=SMALL_ROWS, size=offsets * _RECORD_BYTES)
 
     def require_same_log(self) -> None:
-        """Checks that the batch came from the expected incarnation, and from the log that was read before.
+        """Raises StalledError unless the batch came from the expected incarnations of its splits, and from the logs
+        that were read before.
 
-        A deleted topic's id is never used again. Raises StalledError.
+        A comparison of ids is sufficient, because a deleted topic's id is never used again.
         """
         for reader in self.readers:
             if reader.watch is None:
@@ -402,8 +406,8 @@ class DirectReaders:
                 self._note_terms(reader)
 
     def count_errors(self, progress: StreamingQueryProgress | None) -> dict[str, int]:
-        """The number of records per source that the last reported batch could not decode; empty if an earlier call has
-        counted this batch."""
+        """Maps each source to the number of its records in the last reported batch that could not be decoded. Sources
+        without such records are left out. The result is empty if an earlier call has counted this batch."""
         if progress is None or progress.batchId <= self.counted:
             return {}
         self.counted = progress.batchId
@@ -442,7 +446,7 @@ def _leaves(frame: DataFrame) -> list[Any]:
 
 
 def _leaf_id(leaf: Any) -> int | None:
-    """Returns an id that identifies a source within this process. The id stays the same through all transformations of
-    a query."""
+    """Returns an id that identifies a source of a query within this process. The id stays the same when the query is
+    transformed."""
     output = leaf.output()
     return int(output.apply(0).exprId().id()) if output.size() else None

@@ -3,8 +3,9 @@
 The module ``job`` runs large batches as a stateless Spark query, and ``registry_batches`` writes batches of records
 whose schemas are in a registry. ``batch_reader`` and ``followed`` read small batches without a query, ``capture`` reads
 changes to a database, and ``change_feed`` forms batches of these changes. ``unread_columns`` stores the upstream
-columns that no table reads. ``warm_start``, with the modules that it uses, prepares the restart that follows a move of
-the source's positions, before the move is committed.
+columns that no table reads. If a statement moves the source's positions, the reader restarts. ``warm_start``, with the
+modules that it uses, prepares this restart before the move is committed.
 
-Imports: ``upkeep``, ``positions`` and the packages below. Begin with ``job``.
+Of the packages of ``runtime``, this package may import only ``upkeep``, ``positions`` and the packages below these.
+Begin with ``job``.
 """

@@ -38,10 +38,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """A batch that will be read. The fields are the number of the batch, the ranges with records, and the approximate
-    number of records. The other fields are the values of those columns of the log that depend only on the batch or on
-    the split.
-    """
+    """A batch that will be read. ``moved`` are its ranges that are not empty, and ``expected`` is the approximate
+    number of its records. ``batch``, ``bucket`` and ``since`` are the values of those columns of the log that depend
+    only on the batch or on the split."""
 
     batch: int
     moved: Mapping[str, tuple[int, int]]
@@ -52,11 +51,11 @@ class BatchPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBatch:
-    """A batch that was read. Either ``small`` has the batch's rows in this process, or ``spark`` has the batch's
+    """A batch that was read. ``small`` has the batch's rows in this process. If it is None, ``spark`` has the batch's
     records, which Spark decodes and writes. ``fetched`` is the number of records that this process has fetched; None if
     Spark reads the records. ``unproved`` are the ranges for which the terms of the fetched records (Kafka: leader
-    epochs) do not show that the log still has the last offsets. The run must request the terms of the logs of these
-    ranges before it commits the batch."""
+    epochs) do not show that the log still has the last offsets. Before the run commits the batch, it must request the
+    terms of the logs of these ranges."""
 
     small: pa.Table | None
     spark: SparkBatch | None
@@ -101,7 +100,7 @@ class BatchReader:
         return ReadBatch(small=small, spark=spark, fetched=count, unproved=unproved)
 
     def arrow_save(self, plan: BatchPlan, spark: SparkBatch) -> SaveFiles | None:
-        """The function that saves a large batch with Arrow; None if Spark must decode the batch."""
+        """The function that decodes and saves a large batch with Arrow; None if Spark must decode the batch."""
         if self.arrow is None or not self.arrow.takes(spark.records, plan.expected):
             return None
         return partial(
@@ -151,7 +150,7 @@ class BatchReader:
     def _records(
         self, plan: BatchPlan, frame: DataFrame | None, fetched: pa.Table | None
     ) -> tuple[DataFrame, frozenset[bytes]]:
-        """Returns the records of a batch for decoding by Spark, and their known heads (see :class:`SparkBatch`)."""
+        """Returns the records that Spark will decode, and their known heads (see :class:`SparkBatch`)."""
         opening, heads = self.opening, frozenset[bytes]()
         spark = frame.sparkSession if frame is not None else opening.session or opening.open_session()
         if fetched is not None:

@@ -1,5 +1,5 @@
-"""Runs the reader of a change data capture source: determines its start position and its tables, and supplies the
-rows of batches."""
+"""Runs the reader of a change data capture source. The module determines the reader's start position and upstream
+tables, and makes the log's rows of each batch."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 READING = "reading the table"
-"""The phase of a snapshot, as shown by SHOW JOBS."""
+"""The name that SHOW JOBS shows for the phase in which a snapshot is read."""
 
 ADD_COLUMNS = "add_columns"
 """The name in ``Context.made`` of the function that adds columns to the tables that read an upstream table. The
-function's arguments are the source's id, the upstream table, the table's columns before the change, and the types of
-the new columns. The function returns True if it has added columns."""
+function's arguments are the source's id, the upstream table, the upstream table's columns before the change, and the
+names and types of its new columns. The function returns True if it has added columns."""
 
 _COLUMNS_SECONDS, _LOOK_SECONDS = 20.0, 0.1
 _REPORT_SECONDS = 1.0
@@ -67,7 +67,7 @@ _INDEX, _UNCHANGED = "_rw_index", "_rw_unchanged"
 class Capture:
     """The reader of one run of a change data capture source.
 
-    ``tables`` is the progress of each upstream table as stored in the last commit, with the name of its snapshot.
+    ``tables`` maps each upstream table to the name of its snapshot and the snapshot's progress as of the last commit.
     ``made`` is the position from which the run reads. ``least_bucket`` is the first hour of the log that all tables
     read (:func:`_least_bucket`). If the clock shows an earlier hour when rows are written, these rows get the hour
     ``least_bucket``.
@@ -103,7 +103,8 @@ class Capture:
         positions: Positions,
         most_rows: int,
     ) -> Capture:
-        """Starts to read. If nothing has been read yet, first creates missing objects upstream. Raises StalledError."""
+        """Opens the reader. If nothing has been read yet, first creates the missing objects upstream (slot and
+        publication). Raises StalledError if the reader cannot start."""
         (split,) = spec.splits
         state = positions.states[split]
         stored = stored_progress(context.warehouse, source)
@@ -141,7 +142,7 @@ class Capture:
         return capture
 
     def rows(self, taken: tuple[Taken, ...], *, run: int, batch: int, since: int, bucket: int) -> pa.Table:
-        """The log's rows for the result of :meth:`ChangeReader.take`."""
+        """The log's rows for ``taken``, which are results of :meth:`ChangeReader.take`."""
         records = pa.concat_tables([each.records for each in taken]) if taken else None
         if records is None:
             raise ValueError("a batch contains records that were already taken")
@@ -172,13 +173,15 @@ class Capture:
         return rows
 
     def marks(self, taken: tuple[Taken, ...]) -> int:
-        """The number of marker rows among the log's rows, which are not records of the reader."""
+        """The number of marker rows among the log's rows. These rows do not come from the reader."""
         return len(self._marks(taken[-1]))
 
     def require_known(self, taken: tuple[Taken, ...]) -> None:
-        """Logs the reader's notices.
+        """Logs the reader's notices, and handles changes of the upstream tables' columns.
 
-        Raises StalledError if upstream columns that a table reads were dropped or changed their type.
+        Raises StalledError if upstream columns that a table reads were dropped or changed their type. Also raises
+        StalledError after new upstream columns were added to the tables that read the upstream table, because the run
+        must then restart.
         """
         for notice in dict.fromkeys(notice for each in taken for notice in each.notices):
             log_event("capture_notice", source=self.source.name, notice=notice)
@@ -212,7 +215,7 @@ class Capture:
             self._note_columns(self.progress_after(taken))
 
     def _note_columns(self, progress: Mapping[str, tuple[str, TableProgress]]) -> None:
-        """Sets the notice about columns that no table reads."""
+        """Sets the notice about upstream columns that tables lack."""
         found = (
             self.unread.notice(table, self._tables(table), progress[table][1].columns)
             for table in self.unread.columns
@@ -269,8 +272,8 @@ class Capture:
         return {table: (snapshot, last.get(table, progress)) for table, (snapshot, progress) in self.tables.items()}
 
     def stored_with(self, progress: Mapping[str, tuple[str, TableProgress]], *, is_due: bool) -> dict[str, list[str]]:
-        """The progress to store in a commit. The result is the whole progress if any part of the progress has changed
-        since it was last stored, or if ``is_due`` is true. Otherwise, the result is empty."""
+        """The progress to store in a commit. The result is the progress of all upstream tables if any part of it has
+        changed since it was last stored, or if ``is_due`` is true. Otherwise, the result is empty."""
         return written_progress(progress) if is_due or progress != self._written else {}
 
     def _report(self, progress: Mapping[str, tuple[str, TableProgress]]) -> None:
@@ -301,15 +304,14 @@ class Capture:
                 )
 
     def _limit_snapshots(self) -> None:
-        """Sets the rate limit of the snapshots. One thread reads all tables, so the lowest limit of the unfinished
-        tables applies."""
+        """Sets the rate limit of the snapshots. One thread reads all upstream tables. Therefore, the lowest limit of
+        the unfinished snapshots applies to all of them."""
         unfinished = (self.specs[table] for table, (_, made) in self.tables.items() if not made.is_done)
         rates = [spec.rate for spec in unfinished if spec.rate is not None]
         self.feed.reader.set_rate_limit(min(rates, default=None))
 
     def committed(self, taken: tuple[Taken, ...], progress: dict[str, tuple[str, TableProgress]]) -> None:
-        """Reports a committed batch to the reader, so that the server may discard its log up to the end of that
-        batch."""
+        """Reports a committed batch to the reader. The server may then discard its log up to the end of that batch."""
         self._report(progress)
         has_ended = any(made.is_done and not self.tables[table][1].is_done for table, (_, made) in progress.items())
         self.tables = progress
@@ -323,7 +325,7 @@ class Capture:
 
 
 def rows_by_table(rows: pa.Table) -> dict[str, int]:
-    """The number of rows of a batch by upstream table, markers included."""
+    """Maps each upstream table to the number of its rows in a batch, including marker rows."""
     return {each["values"].as_py(): each["counts"].as_py() for each in rows["table_name"].value_counts()}
 
 
@@ -339,11 +341,11 @@ def _least_bucket(snapshot: Snapshot, spec: IngestSpec) -> int:
 
 
 def is_new_upstream(context: Context, snapshot: Snapshot, source: SourceRecord, positions: Positions) -> bool:
-    """True if nothing has been read since the source was created, or since a statement set the source's position so
-    that the source reads its tables again.
+    """True if nothing has been read since the source was created, or since a statement set the source's position to
+    read its tables again.
 
-    In these two cases, a slot may be created, and the new slot may begin after the position. In any other case, a new
-    slot would silently skip changes.
+    In these two cases, a slot may be created, and the new slot may begin after the source's position. In any other
+    case, a new slot would silently skip changes.
     """
     kind = connector(source.connector)
     for split, row in snapshot.states(ingest_fragment(source.id)).items():
@@ -366,10 +368,11 @@ def _is_restored(context: Context, epoch: int) -> bool:
 def _await_columns(
     context: Context, snapshot: Snapshot, spec: IngestSpec, stored: Mapping[str, tuple[str, TableProgress]]
 ) -> None:
-    """If tables got a column, waits until the old jobs of these tables have ended, because the old jobs would store new
-    rows without the column.
+    """If tables got a column, waits until the jobs of these tables that still run without the column have ended. Such a
+    job would store new rows without the column.
 
-    Raises StalledError if such a job still runs after a while, here or in the process of another resource group.
+    Raises StalledError if such a job still runs after 20 seconds, in this process or in the process of another resource
+    group.
     """
     changed = {
         view_job(id_)
@@ -405,10 +408,10 @@ def begin_upstream(
     is_new: bool,
     planned: PlannedOptions = (),
 ) -> SplitState:
-    """Creates the slot and the publication if they are missing and nothing has been read. Adds tables to the
-    publication.
+    """Creates the slot and the publication if they are missing and nothing has been read (``is_new``). Adds tables to
+    the publication.
 
-    ``planned`` are the effective options of the reader, with references to secrets.
+    ``planned`` are the effective options of the reader, with references in place of the values of secrets.
 
     Returns the position from which to read. This position is after the stored position only if the slot is new and was
     created for this source.
@@ -447,7 +450,7 @@ def begin_upstream(
 
 
 class _stalling:  # noqa: N801 - reads as a word of the statement
-    """A context manager that converts the connector's errors to StalledError, with the hint."""
+    """A context manager that converts the connector's errors to StalledError (:func:`stalled`)."""
 
     def __init__(self, source: SourceRecord) -> None:
         self._source = source
@@ -461,7 +464,7 @@ class _stalling:  # noqa: N801 - reads as a word of the statement
 
 
 def stalled(source: SourceRecord, error: CaptureError) -> StalledError:
-    """Converts an error of the connector to a StalledError."""
+    """Converts an error of the connector, with its hint, to a StalledError."""
     hint = f": {error.hint.replace('SOURCE_NAME', sql_name(source.name))}" if error.hint else ""
     if error.is_temporary:
         return StalledError(f"UNREACHABLE {error.message}{hint}")

@@ -1,8 +1,8 @@
-"""Provides the batches of a change data capture source. A batch consists of changes that were taken from the source's
+"""Forms the batches of a change data capture source. A batch consists of changes that were taken from the source's
 reader.
 
-A thread takes changes from the reader and announces one entry per batch. While a batch is being written, at most one
-further batch is prepared. Therefore, only a few changes have to be read again after a stop.
+A thread takes changes from the reader and announces a numbered entry for each batch. While a batch is being written, at
+most one further batch is prepared. Therefore, few changes have to be read again after a stop.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ WAIT_SECONDS = 0.05
 time."""
 
 FEW_ROWS = 5_000
-"""The maximum number of rows of a batch that counts as small."""
+"""The maximum number of rows of a batch after which the feed waits (see :class:`ChangeFeed`)."""
 
 QUIET_SECONDS = 10.0
-"""The interval in seconds at which the position is committed if no table changes, so that the server can discard its
-log."""
+"""The interval in seconds at which the position is committed if no table changes. After such a commit, the server can
+discard its log up to this position."""
 
 ASKED_SECONDS = 0.5
 """While no change arrives, the feed checks at this interval (in seconds) whether a FLUSH waits for a position."""
@@ -45,9 +45,10 @@ class ChangeFeed:
     """Distributes the changes taken from a reader over numbered entries, one entry per batch.
 
     ``position`` and ``progress`` are the values of the last commit. If ``is_new`` is true, the first batch is added at
-    once, even without a change, so that the position is recorded. ``wanted`` is the position for which a FLUSH waits.
-    ``batch_seconds`` is the duration of the last batch. The interval between batches of few rows is INTERVAL_FACTOR
-    times this duration, but at most MOST_INTERVAL_SECONDS.
+    once, even without a change, because the position must be recorded. ``wanted`` returns the position for which a
+    FLUSH waits. ``batch_seconds`` is the duration of the last batch. After a batch of at most FEW_ROWS rows, the feed
+    waits before it takes further changes. It waits for INTERVAL_FACTOR times this duration, but for at most
+    MOST_INTERVAL_SECONDS.
     """
 
     reader: ChangeReader
@@ -71,7 +72,7 @@ class ChangeFeed:
         threading.Thread(target=self._run, name="rw_sql-changes", daemon=True).start()
 
     def take(self, last_entry: str) -> tuple[Taken, ...]:
-        """Returns the content of a batch. ``last_entry`` is the number of the last entry in the batch.
+        """Returns the changes of a batch: those of all entries that were not taken yet, up to ``last_entry``.
 
         If the batch is empty because the reader has failed, raises the reader's error.
         """
@@ -87,7 +88,7 @@ class ChangeFeed:
             return taken
 
     def close(self) -> None:
-        """Ends the thread and the reader, so that another process can use the slot."""
+        """Ends the thread and the reader. Afterwards, another process can use the slot."""
         self._is_closed.set()
         with self._changed:
             self._changed.notify_all()

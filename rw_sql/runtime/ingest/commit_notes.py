@@ -1,4 +1,4 @@
-"""Saves the metadata of a source log's commits before Delta cleans the commits up."""
+"""Saves the metadata of a source log's commits before these commits are cleaned up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def note_commits(context: Context, source: SourceRecord, version: int, *, run: int, epoch: int) -> None:
-    """Saves the metadata of a source log's commits up to a version. Must be called before these commits are cleaned
+    """Saves the metadata of a source log's commits up to ``version``. Must be called before these commits are cleaned
     up."""
     note_positions(context, source, run=run, epoch=epoch)
     note_cleaned_ranges(context.warehouse, source, version)

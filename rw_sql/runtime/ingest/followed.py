@@ -22,7 +22,7 @@ MOST_SPLITS = 1000
 """The maximum number of splits that a fetcher follows. Each request of a fetcher names all splits of a server."""
 
 _WAIT_SECONDS = 0.05
-"""The time in seconds for which the fetcher waits for records, and thus the longest time for which a stop waits for the
+"""The maximum time in seconds for which the fetcher waits for records. A stop therefore waits at most this long for the
 fetcher."""
 
 _ASK_SECONDS = 0.5
@@ -31,12 +31,12 @@ because a fetcher may not notice that a split was deleted, or that the split's e
 added."""
 
 _PATIENCE_SECONDS = 5.0
-"""The time in seconds for which ends may remain unknown. After this time, the run ends, and the next start reports the
-reason."""
+"""The maximum time in seconds for which the ends of splits may remain unknown. After this time, the run ends, and the
+next start reports the reason."""
 
 
 def may_follow(kind: Connector, fetcher: RecordFetcher | None, splits: int, pace: BatchLimits) -> bool:
-    """True if a thread may read the small batches of a source.
+    """True if a thread may read the small batches of a source without a query.
 
     A source with a rate limit needs Spark's query, which divides the records of each batch among the splits.
     """
@@ -64,8 +64,8 @@ class FollowedSource:
     _answered_at: float = field(default=0.0, init=False)
 
     def begin(self) -> bool:
-        """Begins to receive records. If more records wait than fit into a small batch, returns False and receives no
-        records, because the fetched records could not be used."""
+        """Begins to receive records. If more records are available upstream than fit into a small batch, returns False
+        and receives nothing, because only a query reads larger batches."""
         self._answered_at = time.monotonic()
         self._ask_at = self._answered_at + _ASK_SECONDS
         try:
@@ -78,7 +78,7 @@ class FollowedSource:
         return True
 
     def has_next(self) -> bool:
-        """Waits a short time for records, and determines ``ends``.
+        """Waits at most 0.05 seconds for records, and determines ``ends``. Returns True if a split has new records.
 
         Raises LeftToSparkError if the batch is not small or the fetcher cannot read it. Raises OSError if the upstream
         does not respond, and StalledError if the upstream has been replaced.
@@ -98,7 +98,7 @@ class FollowedSource:
         return bool(self.ends)
 
     def _asked(self, now: float) -> dict[str, int]:
-        """Requests from the upstream the ends of the splits that have new records."""
+        """Requests the ends of all splits from the upstream. Returns the ends of those splits that have new records."""
         try:
             known = self.kind.pooled_ends(self.options, tuple(self.positions))
         except OSError:

@@ -1,5 +1,5 @@
-"""A source's shared reader: a stateless query that reads from upstream and appends to the log. The rows of a batch and
-the position after the batch are in one commit."""
+"""A source's shared reader, which reads from upstream and appends to the log. Small batches may be read by a thread;
+all others are read by a stateless query. The rows of a batch and the positions after the batch are in one commit."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NOTE_EVERY = 100
-"""The number of batches after which a run records its positions in the metastore again. A start needs to read only the
-commits after the recorded positions."""
+"""The number of batches after which a run records its positions in the metastore again. The next start then needs to
+read only the later commits."""
 
 MOST_NAMED_SPLITS = 1000
-"""Up to this number of splits, every commit contains the positions of all splits. If there are more splits, a commit
-contains only the positions that the commit advances."""
+"""If a source has at most this number of splits, every commit contains the positions of all splits. Otherwise, a commit
+contains only the positions that it advances."""
 
 
 @dataclass(slots=True)
@@ -99,22 +99,22 @@ class Ingest:
     batches: int = field(default=0, init=False)
     """The number of batches that this run has written, which is also the number of the next batch."""
     _first_of_query: int = field(default=0, init=False)
-    """The number, in the run, of the current query's first batch. The query itself numbers its batches from 0."""
+    """The number that the current query's first batch has in the run. The query itself numbers its batches from 0."""
     _was_fetched: bool = field(default=False, init=False)
     """True if this process fetched the records of the last batch."""
     unproved: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """The ranges of the batch in progress for which the run must request the terms of the logs before the commit of the
-    batch. See :class:`ReadBatch`."""
+    """Those ranges of the batch in progress for which the run must request the terms of the logs before it commits the
+    batch (see :class:`ReadBatch`)."""
 
     @staticmethod
     def start(
         context: Context, spec: IngestSpec, before: Ingest | None = None, prepared: WarmStart | None = None
     ) -> Ingest:
-        """Claims a run, fences earlier runs, reads the position, and starts.
+        """Claims a run, fences earlier runs, determines the positions, and starts to read.
 
-        If this process's last run of the reader ended cleanly, ``before`` is that run. The new run reuses the resources
-        of that run. ``prepared`` is a warm start, if there is one. Raises StalledError. If the upstream does not
-        respond, StalledError is raised before anything is written.
+        If this process's last run of the reader ended cleanly, ``before`` is that run, and the new run reuses its
+        resources. ``prepared`` is a warm start, if there is one. Raises StalledError. If the upstream does not respond,
+        the error is raised before anything is written.
         """
         try:
             if prepared is not None and not prepared.is_current(spec):
@@ -283,7 +283,7 @@ class Ingest:
         self.query.remove_others()
 
     def _follow(self) -> bool:
-        """Begins to receive records for the thread; returns False if a query must read them."""
+        """Begins to receive records for the thread. Returns False if a query must read the records."""
         return self.followed is not None and self.followed.begin()
 
     def _start_query(self) -> None:
@@ -347,7 +347,7 @@ class Ingest:
                 note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
 
     def _on_changes(self, capture: Capture, entry: str, batch: int) -> None:
-        """Writes a batch of a change data capture source: rows, position and progress of snapshots in one commit."""
+        """Writes a batch of captured changes. One commit contains rows, position and progress of the snapshots."""
         try:
             taken = capture.feed.take(entry)
         except CaptureError as error:
@@ -382,7 +382,7 @@ class Ingest:
     def _ranges(self, ends: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         """The ranges that a batch has read.
 
-        With few splits, includes the splits without new records, so that one commit contains every position.
+        With at most :data:`MOST_NAMED_SPLITS` splits, includes all splits. Every commit then contains all positions.
         """
         has_few = len(self.positions) <= MOST_NAMED_SPLITS
         starts = {split: self.positions[split] for split in (self.positions if has_few else ends)}
@@ -397,9 +397,9 @@ class Ingest:
         return self.kind.read_positions(offset)
 
     def _require_same_incarnation(self) -> None:
-        """Checks that the batch came from the expected incarnation, and from the log that was read before.
+        """Raises StalledError unless the batch came from the expected incarnations and the logs that were read before.
 
-        A deleted topic's id is never used again.
+        A comparison of ids is sufficient, because a deleted topic's id is never used again.
         """
         if self.watch is None:
             return
@@ -434,7 +434,7 @@ class Ingest:
     def stop(self) -> None:
         """Stops the run.
 
-        The batch in progress has one second to finish, then it is cancelled. Afterwards the run commits nothing.
+        The batch in progress has one second to finish, and is then cancelled. After this call, the run commits nothing.
         """
         end = self.stop_async()
         if end is not None:
@@ -443,12 +443,12 @@ class Ingest:
             self.note()
 
     def stop_async(self) -> Callable[[], None] | None:
-        """Does the same as :meth:`stop`, but if no batch is in progress, leaves Spark's query running and returns a
-        function that ends the query.
+        """Stops the run without waiting for the end of an idle query. If no batch is in progress, returns a function
+        that ends the query. Otherwise, does the same as :meth:`stop` and returns None.
 
-        The query that is left running does nothing. Ending it at once could take a tenth of a second, because Spark's
-        thread may be sleeping. If the query remains, this method does not record the positions. The next run records
-        the positions, unless it reuses this reader. :meth:`StoppedReader.close` records them too.
+        A query that is left running does nothing. Ending it at once could take a tenth of a second, because Spark's
+        thread may be sleeping. If the query is left running, this method does not record the positions. The next run
+        records them, unless it reuses this reader. :meth:`StoppedReader.close` records them too.
         """
         end = None
         try:
@@ -480,12 +480,12 @@ class Ingest:
         return end
 
     def note(self) -> None:
-        """Records the reader's positions in the metastore, so that they need not be read from the log."""
+        """Records the reader's positions in the metastore. They then need not be read from the log."""
         note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
         fault("ingest.after_note")
 
     def _end_query(self) -> None:
-        """Ends the query or the thread. Afterwards the run commits nothing."""
+        """Ends the query or the thread. After this call, the run commits nothing."""
         try:
             self.mode.cancel()
         finally:

@@ -1,5 +1,5 @@
-"""Reads and stores the progress of the snapshots of a captured source's tables. The commits of the source's log contain
-this progress, and so does a file beside the log, the note."""
+"""Reads and stores the progress of the snapshots of a change data capture source. This progress is in commits of the
+source's log, and in a file beside the log, the note."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _NOTE = "tables.json"
 
 
 def stored_progress(warehouse: Warehouse, source: SourceRecord) -> dict[str, tuple[str, TableProgress]]:
-    """Returns, for each upstream table, the name and the progress of the table's snapshot. The name and the progress
-    come from the last commit of the log. If this commit does not contain them, they come from the stored note."""
+    """Maps each upstream table to the name and the progress of its snapshot. These come from the newest commit of the
+    log that contains them. If no commit after the note contains them, they come from the note."""
     noted_at, noted = _note(warehouse, source)
     for version, commit in standing_commits(warehouse, warehouse.data(source.id, source.generation)):
         if version <= noted_at:
@@ -31,10 +31,10 @@ def stored_progress(warehouse: Warehouse, source: SourceRecord) -> dict[str, tup
 
 
 def note_progress(warehouse: Warehouse, source: SourceRecord, version: int) -> None:
-    """Stores the progress as of ``version``. Must be called before the commits up to that version are cleaned up,
-    because the progress may be stored only in these commits.
+    """Stores the progress as of ``version`` in the note. Must be called before the commits up to that version are
+    cleaned up, because the progress may be only in these commits.
 
-    The progress of later commits is left out, because a REWIND may revert them but cannot revert the stored progress.
+    The progress in later commits is left out, because a REWIND may revert these commits but cannot revert the note.
     Like :func:`note_stretches`, this function does not read later commits.
     """
     noted_at, noted = _note(warehouse, source)

@@ -1,5 +1,5 @@
-"""Manages the Spark query of a source's reader. The module defines the query's checkpoint, starts the query, and can
-start a speculative query before the run is claimed."""
+"""Manages the Spark query of a source's reader. The module creates the query's checkpoint, starts the query, and can
+start a speculative query before its run is claimed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ReaderQuery:
         return self.context.warehouse.ingest_checkpoints(self.spec.source_id)
 
     def start(self, records: DataFrame, positions: Mapping[str, int], write: Write) -> StreamingQuery:
-        """Starts the query on a stream that begins at the positions."""
+        """Starts the query on the stream ``records``, which begins at ``positions``."""
         warehouse = self.context.warehouse
         # The folder may remain from a speculative query whose process was killed before its run was claimed.
         warehouse.remove(self.checkpoint)
@@ -76,16 +76,17 @@ class ReaderQuery:
         return query
 
     def end_of(self, batch: int) -> str:
-        """The end of a batch: the third line of the file ``offsets/N``."""
+        """The text with the end offsets of a batch, which is the third line of the checkpoint's file ``offsets/N``."""
         return self.context.warehouse.read_text(f"{self.checkpoint}/offsets/{batch}").split("\n")[2]
 
     def has_completed(self, batch: int) -> bool:
-        """True if the query has recorded that a batch is complete. The query records a batch as complete after the
-        batch was written."""
+        """True if the query has recorded that a batch is complete. The query records this after the batch is
+        written."""
         return self.context.warehouse.exists(f"{self.checkpoint}/commits/{batch}")
 
     def start_thread(self, feed: ChangeFeed, write: Callable[[str, int], None]) -> BatchThread:
-        """Starts a thread that writes the batches of a feed, without a query of Spark and without a checkpoint."""
+        """Starts a thread that writes the batches of a feed. The thread needs neither a Spark query nor a
+        checkpoint."""
         fault("ingest.before_query")
         thread = BatchThread(self.spec.job, write, interval_seconds=self.pace.interval_ms / 1000)
         thread.start()
@@ -132,7 +133,8 @@ class SpeculativeQuery:
         return (self.run, self.states) == (run, states)
 
     def go_on(self, write: Write) -> StreamingQuery:
-        """Makes the query continue and write its batches. Returns the query, which the run owns from now on."""
+        """Makes the query continue and write its batches with ``write``. Returns the query, which the run owns from
+        then on."""
         self._write.set_result(write)
         return self.query
 

@@ -1,8 +1,8 @@
 """Writes large batches of records whose schemas are in a registry. Normally, the records are read only once.
 
 A large batch is first decoded with the schemas known so far. A record with another schema becomes an error row in the
-written files. In this case, the missing schema is fetched, and the batch is read and written again. The batch can be
-written again because the first files are not committed yet.
+written files. If the registry has this schema, the schema is fetched, and the batch is read and written again. This is
+possible because the first files are not committed yet.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ def write_by_known_schemas(
     write: Callable[[DataFrame, Callable[[Sequence[AddAction | RemoveAction]], None]], None],
 ) -> None:
     """Decodes the batch's rows with the schemas that are known so far, and calls ``write`` with these rows. Repeats
-    this until no record has an unknown schema.
+    this until the registry has no further schema of the batch's records.
 
-    ``path`` is the path of the table to which ``write`` adds rows. The second argument of ``write`` is a check, which
-    ``write`` must call before the commit. Raises StalledError if the registry does not respond.
+    ``rows`` decodes the batch with the schemas that have the given heads. ``path`` is the path of the table to which
+    ``write`` adds rows. The second argument of ``write`` is a check of the written files, which ``write`` must call
+    before the commit. Raises StalledError if the registry does not respond.
     """
     if not schemas.known_heads:
         schemas.add_versions()

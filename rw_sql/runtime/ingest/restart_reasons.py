@@ -1,4 +1,4 @@
-"""Determines whether a reader has to restart because splits were discovered, or because of a statement."""
+"""Determines whether a reader's specification changed only because splits were added."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def was_discovered(context: Context, running: IngestSpec, wanted: JobSpec | None) -> bool:
-    """True if a restart only adds discovered splits. In this case, the reader may finish its batch before the
-    restart."""
+    """True if a restart only adds splits that were discovered, not splits that a statement added. In this case, the
+    reader may finish its batch before the restart."""
     if not isinstance(wanted, IngestSpec) or not only_adds_splits(running, wanted):
         return False
     operation = context.metastore.operation(wanted.since)
@@ -23,14 +23,14 @@ def was_discovered(context: Context, running: IngestSpec, wanted: JobSpec | None
 
 
 def only_adds_splits(running: IngestSpec, wanted: IngestSpec) -> bool:
-    """True if the new spec only adds splits."""
+    """True if ``wanted`` differs from ``running`` only in additional splits."""
     is_more = set(running.splits) < set(wanted.splits)
     return is_more and replace(wanted, splits=running.splits, since=running.since) == running
 
 
 def goes_on_with_more(before: JobSpec, wanted: JobSpec) -> bool:
-    """True if the new spec only adds splits to the spec of a failed run. In this case, the cause of the failure
-    probably still exists."""
+    """True if ``wanted`` only adds splits to ``before``, the specification of a failed run. In this case, the cause of
+    the failure probably still exists."""
     if isinstance(before, IngestSpec) and isinstance(wanted, IngestSpec):
         return only_adds_splits(before, wanted)
     if not isinstance(before, ViewSpec) or not isinstance(wanted, ViewSpec):

@@ -32,8 +32,8 @@ class SourceStream:
     """The stream of one run of a reader, and the fetcher of its small batches. Not thread-safe.
 
     At first, ``session`` is the session of the reader's last run in this process (or None). Later, it is the session of
-    this run. A run without a query opens a session only if it needs a session. For a connector that reads ranges,
-    ``feed`` has the ranges of each batch as soon as the stream is open. If ``may_follow`` is true, the run may begin
+    this run. A run without a query opens a session only when a batch needs Spark. For a connector that reads ranges,
+    ``feed`` has the ranges of each batch after the stream is opened. If ``may_follow`` is true, the run may begin
     without a query.
     """
 
@@ -48,7 +48,7 @@ class SourceStream:
     feed: RangeFeed | None = field(init=False, default=None)
     _begun: tuple[Mapping[str, SplitState], Future[DataFrame]] | None = None
     _last_session: SparkSession | None = field(init=False)
-    """The session of the reader's last run. The caller of :meth:`abandon` keeps this session."""
+    """The session of the reader's last run. :meth:`abandon` does not release this session."""
 
     def __post_init__(self) -> None:
         self._last_session = self.session
@@ -59,7 +59,7 @@ class SourceStream:
         )
 
     def begin(self, states: Mapping[str, SplitState]) -> None:
-        """Starts opening the stream, or receiving records, at the expected positions."""
+        """In the background, starts to open the stream, or to receive records, at the expected positions."""
         if self.may_follow and isinstance(self.fetcher, FollowingFetcher):
             prepare(partial(self.fetcher.follow, {split: each.offset for split, each in states.items()}), "connecting")
         elif states and self.fetcher is not None:
@@ -67,8 +67,8 @@ class SourceStream:
             prepare(partial(self.fetcher.connect, tuple(states)), "connecting")
 
     def stream(self, states: Mapping[str, SplitState]) -> DataFrame:
-        """Returns the stream from the positions ``states``: the open stream if it begins at these positions, otherwise
-        a new stream."""
+        """Returns a stream that begins at the positions ``states``. This is the open stream, if it begins there, and
+        otherwise a new stream."""
         if self._begun is not None and self._begun[0] == states:
             # Another thread has opened the stream. This call makes the connector's classes visible to this thread too.
             self.context.sessions.load(packages_of(self.kind, self.statement))
@@ -76,7 +76,8 @@ class SourceStream:
         return self._open(states)
 
     def open_session(self) -> SparkSession:
-        """Opens the session of this run, or prepares it for another query, with the jars of the source's records."""
+        """Opens the session of this run, or prepares an open session for another query. Loads the jars that the
+        source's records need."""
         sessions, packages = self.context.sessions, packages_of(self.kind, self.statement)
         self.session = sessions.new(packages) if self.session is None else sessions.again(self.session, packages)
         return self.session
@@ -97,15 +98,15 @@ class SourceStream:
                 self.release_session()
 
     def close(self) -> None:
-        """Closes the connections of an opened stream and of the fetcher."""
+        """Closes the connections of the stream, if it was opened, and of the fetcher."""
         if self.fetcher is not None:
             self.fetcher.close()
         if self.feed is not None:
             self.feed.close()
 
     def release_session(self) -> None:
-        """Releases the session for use by another query. The queries of this run have ended, and no later run reuses
-        the session."""
+        """Releases the session for use by another query. Before this call, the queries of this run must have ended.
+        Afterwards, no later run can reuse the session."""
         session, self.session = self.session, None
         if session is not None:
             self.context.sessions.release_if_alive(session)

@@ -42,7 +42,8 @@ class SparkBatch:
     since: Mapping[str, int]
 
     def rows(self, heads: frozenset[bytes] | None = None) -> DataFrame:
-        """The log's rows. ``heads`` replaces the known heads."""
+        """The log's rows. If ``heads`` is given, the records are decoded with the schemas of these heads; otherwise,
+        with those of the known heads."""
         known = self.records
         if self.schemas is not None:
             known = self.schemas.rows(known, self.heads if heads is None else heads)
@@ -55,7 +56,8 @@ class SparkBatch:
     def write(
         self, output: JobOutput, ranges: dict[str, tuple[int, int]], *, expected: Expected, save: SaveFiles | None
     ) -> None:
-        """Appends the rows to the log. If ``save`` is given, ``save`` writes the rows; otherwise Spark writes them."""
+        """Appends the rows to the log. If ``save`` is given, ``save`` writes the files with the rows; otherwise, Spark
+        writes them."""
         write = partial(
             output.append_frame,
             batch=self.batch,

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def end_for_good(reader: Ingest, end: Callable[[], None]) -> None:
-    """Calls ``end``, which ends the reader's query. Afterwards, no later run can continue with the reader's
-    resources."""
+    """Calls ``end``, which ends the reader's query, and releases the reader's session. Afterwards, no later run can
+    reuse the reader's resources."""
     try:
         end()
     finally:
@@ -31,8 +31,9 @@ def end_for_good(reader: Ingest, end: Callable[[], None]) -> None:
 
 @dataclass(slots=True)
 class StoppedReader:
-    """A stopped reader. The fields are the reader's query, which may still be ending, and the reader itself, if the
-    reader ended cleanly a short while ago. ``prepared`` is the warm start of the next run."""
+    """A stopped reader. ``query`` is done when the reader's query has ended. ``reader`` is the reader itself, if it
+    ended cleanly a short while ago; otherwise None. ``prepared`` is the warm start of the next run; None if it is not
+    being prepared."""
 
     query: Future[None]
     reader: Ingest | None
@@ -57,7 +58,8 @@ class StoppedReader:
         return prepared
 
     def take_prepared(self) -> WarmStart | None:
-        """Takes the warm start if its preparation succeeded. The caller then owns the warm start."""
+        """Returns the warm start, which the caller then owns; None if no warm start was prepared, or if its preparation
+        failed."""
         with self._taking:
             return self._take()
 
@@ -78,8 +80,8 @@ class StoppedReader:
         return prepared.result()
 
     def discard(self) -> None:
-        """Does the same as :meth:`abandon`, and also releases the reader's session. Afterwards, no later run can
-        continue with the reader's resources."""
+        """Does the same as :meth:`abandon`, and also releases the reader's session. Afterwards, no later run can reuse
+        the reader's resources."""
         try:
             self.abandon()
         finally:

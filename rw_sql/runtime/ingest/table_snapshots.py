@@ -1,7 +1,8 @@
 """Determines, for each upstream table, whether the table's stored snapshot continues or another snapshot begins.
 
 All tables that read an upstream table share the snapshot of the upstream table. The name of a snapshot lists the tables
-that share the snapshot. Another snapshot begins only if a table needs rows that the stored snapshot did not read.
+that share the snapshot. Another snapshot begins only if the stored snapshot does not serve all of these tables, for
+example because a table needs rows that it did not read.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _PART = re.compile(r"([0-9]+)\.([0-9]+)(?:\.([0-9]+))?(-?)")
 
 def begins_anew(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgress]]) -> bool:
     """True if another snapshot of an upstream table begins. This is the case if no snapshot is stored, or if the stored
-    snapshot does not serve all tables that read the upstream table. ``stored`` has, for each upstream table, the name
-    and the progress of its snapshot."""
+    snapshot does not serve all tables that read the upstream table. ``stored`` maps each upstream table to the name and
+    the progress of its snapshot."""
     known = stored.get(table.upstream)
     if known is None or not continues(known[0], table.reads) or uncovered(known[0], table.reads):
         return True
@@ -35,8 +36,8 @@ def begins_anew(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgre
 
 
 def progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgress]]) -> tuple[str, TableProgress]:
-    """Returns the name of an upstream table's snapshot, and the progress from which the reader continues. ``stored``
-    has the same meaning as in :func:`begins_anew`."""
+    """Returns the name of an upstream table's snapshot for the next run of the reader, and the progress with which this
+    run begins. ``stored`` has the same meaning as in :func:`begins_anew`."""
     known = stored.get(table.upstream)
     has_live_tables = any(not read.has_snapshot for read in table.reads)
     if known is not None and not begins_anew(table, stored):
@@ -96,12 +97,12 @@ def continues(name: str, reads: Sequence[TableRead]) -> bool:
 
 
 def unchanged_values(records: pa.Table, tables: Mapping[str, tuple[str, TableProgress]]) -> pa.ChunkedArray:
-    """The column ``unchanged`` of :attr:`Taken.records <rw_sql.connectors.changes.Taken.records>`. In the result,
-    KEPT_TIME marks the rows for which the tables keep the times that they have stored. ``tables`` has the same meaning
-    as in :func:`begins_anew`.
+    """Returns the column ``unchanged`` of :attr:`Taken.records <rw_sql.connectors.changes.Taken.records>`, in which
+    KEPT_TIME marks some rows of snapshots. For these rows, the tables keep the times that they have stored. ``tables``
+    has the same meaning as in :func:`begins_anew`.
 
-    A snapshot does not contain the times of changes. But tables that have been kept up to date since an earlier
-    snapshot contain the time of each row's last change.
+    A snapshot does not contain the times of changes. However, a table that has been kept up to date since an earlier
+    snapshot contains the time of each row's last change.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -168,6 +169,6 @@ def _was_read(read: TableRead, known: Sequence[TableRead], reads: Sequence[Table
 
 
 def _only(known: Sequence[TableRead]) -> TableRead | None:
-    """The only table in a snapshot's name. In rw_sql 0.1.0, the name of a snapshot of several tables contains only the
-    newest table."""
+    """The only table in a snapshot's name; None if the name has several tables. In rw_sql 0.1.0, the name of a snapshot
+    of several tables contains only the newest table."""
     return known[0] if len(known) == 1 else None

@@ -1,5 +1,5 @@
-"""Notes the columns that are added to upstream tables and that no table of the source reads, for the source's notice in
-SHOW JOBS."""
+"""Stores the columns that were added to upstream tables and that tables of the source lack. The source's notice in SHOW
+JOBS shows these columns."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ _FILE = "columns.json"
 
 @dataclass(slots=True)
 class UnreadColumns:
-    """The columns of each upstream table that were added while the source read the table: name and type in the
-    database's notation. Columns that already existed when each of the source's tables was created are not included.
+    """The columns of each upstream table that were added while the source read the table. ``columns`` maps each
+    upstream table to the names of these columns and their types in the database's notation. Columns that already
+    existed when the source's tables were created are not included.
 
-    The columns are stored in the file ``path``, so that the notice remains after a restart. Without a path, they are
-    only in memory.
+    The columns are stored in the file ``path``, because the notice must remain after a restart. Without a warehouse,
+    they are only in memory.
     """
 
     warehouse: Warehouse | None = None
@@ -38,8 +39,8 @@ class UnreadColumns:
 
     @staticmethod
     def of(warehouse: Warehouse, source: SourceRecord) -> UnreadColumns:
-        """The stored columns of a source. A file that is not JSON counts as missing: the source must be able to start
-        without the notice."""
+        """The stored columns of a source. A file that is not JSON counts as missing, because a damaged file must not
+        prevent the source from starting."""
         path = f"{warehouse.read_ranges(source.id, source.generation)}.{_FILE}"
         stored: dict[str, dict[str, str]] | None = None
         with suppress(FileNotFoundError):
@@ -47,7 +48,7 @@ class UnreadColumns:
         return UnreadColumns(warehouse, path, stored or {})
 
     def note(self, change: SchemaChange, unread: Collection[str]) -> None:
-        """Notes a change of an upstream table's columns. ``unread`` are the added columns that a table of the source
+        """Stores a change of an upstream table's columns. ``unread`` are those added columns that a table of the source
         lacks."""
         known = self.columns.get(change.table, {})
         kept = {name: change.retyped.get(name, kind) for name, kind in known.items() if name not in change.dropped}
@@ -81,8 +82,8 @@ class UnreadColumns:
 
 
 def _addition(table: TableRecord, name: str, kind: str) -> str:
-    """The statement that adds a column to a table. If the upstream type is not a type of the dialect, the statement has
-    an ellipsis in its place."""
+    """The statement that adds a column to a table. If the upstream type is not a type of rw_sql's dialect, the
+    statement has an ellipsis in place of the type."""
     text = f"ALTER TABLE {sql_name(table.name)} ADD COLUMN {quoted(name)}"
     try:
         parse_statement(f"{text} {kind}")
@@ -103,8 +104,8 @@ def lacking(
     """Maps each upstream column in ``added`` to the tables that lack this column. ``known`` are the other upstream
     columns.
 
-    If at least one table reads the column, the result contains only those tables that read all other columns. The
-    remaining tables leave out columns on purpose.
+    If at least one table reads a column, the result for this column contains only those of the other tables that read
+    all columns in ``known``. The remaining tables leave out columns on purpose.
     """
     fields = {record.id: _fields(record) for record in tables}
     found: dict[str, list[TableRecord]] = {}

@@ -1,4 +1,4 @@
-"""Prepares a run of a source's reader before the run is claimed."""
+"""Prepares the start of a source's reader before the run is claimed."""
 
 from __future__ import annotations
 
@@ -37,10 +37,8 @@ _GOOD_SECONDS = 1.0
 
 @dataclass(slots=True, kw_only=True)
 class WarmStart:
-    """The facts that a run needs before the run writes anything. These facts are the catalog, the state of the
-    upstream, the expected positions, and the stream from these positions. ``early`` is the run's speculative query, if
-    one was started.
-    """
+    """Everything that a run needs before it writes: the catalog, the state of the upstream, the expected positions, and
+    the stream from these positions. ``early`` is the run's speculative query; None if none was started."""
 
     context: Context
     spec: IngestSpec
@@ -57,7 +55,7 @@ class WarmStart:
     def of(
         context: Context, spec: IngestSpec, session: SparkSession | None = None, *, is_warm: bool = False
     ) -> WarmStart:
-        """Requests the splits of the upstream and their ends, and opens the stream.
+        """Requests the splits and their ends from the upstream, and starts to open the stream.
 
         ``is_warm`` is true if this process's last run of the reader ended cleanly a short while ago. ``session`` is the
         session of that run, if the run had one. Raises StalledError if the run cannot begin.
@@ -99,26 +97,26 @@ class WarmStart:
         )
 
     def is_current(self, spec: IngestSpec) -> bool:
-        """True if the preparation is still valid, because the catalog is unchanged and the upstream's state was read
-        recently.
-        """
+        """True if the preparation is still valid. This is the case if the catalog has not changed, and the upstream's
+        state was read less than a second ago."""
         is_recent = time.monotonic() - self.at < _GOOD_SECONDS
         return is_recent and self.spec == spec and self.context.metastore.snapshot().epoch == self.snapshot.epoch
 
     def query(self, run: int) -> ReaderQuery:
-        """The :class:`ReaderQuery` of this run."""
+        """The :class:`ReaderQuery` of the run with the number ``run``."""
         return ReaderQuery(context=self.context, spec=self.spec, kind=self.opening.kind, pace=self.pace, run=run)
 
     def may_begin_small(self, states: Mapping[str, SplitState]) -> bool:
-        """True if the run can begin without a query, because few records follow the positions ``states``."""
+        """True if the run can begin without a query, because at most :data:`SMALL_ROWS` records follow the positions
+        ``states``."""
         known = self.upstream.splits
         left = sum(known[split].end - state.offset for split, state in states.items() if split in known)
         return self.opening.may_follow and left <= SMALL_ROWS
 
     def start_early(self, run: int) -> None:
-        """Starts the speculative query of the expected next run. The query is started only if the run will begin with a
-        query, the connector has a fetcher for small batches, and the upstream has the records at all expected
-        positions."""
+        """Starts the speculative query of the expected next run, which has the number ``run``. Starts no query if the
+        run can begin without one, if the connector has no fetcher, or if the upstream lacks the records at an expected
+        position."""
         known = self.upstream.splits
         if (
             self.opening.fetcher is None

@@ -1,4 +1,4 @@
-"""Code that all jobs share.
+"""Contains the code that all kinds of jobs share.
 
 - Modules for one job: ``job`` (the interface and the life cycle of a job), ``streaming_run`` (a Spark query),
   ``batch_thread`` and ``batch_mode`` (small batches without a query), ``arrow_batches`` (decodes a source's batches
@@ -7,5 +7,6 @@
   duration), ``statuses``, ``counters`` (values that no table contains), ``wakes``, ``groups``, ``changed_jobs``,
   ``applied_epoch``, ``downtime``, ``silent_owners``, ``store_watch``.
 
-Imports: ``delta``, ``decoding``, ``spark``, ``support``. Begin with ``context``, ``job`` and ``streaming_run``.
+Of the packages of ``runtime``, this package may import only ``delta``, ``decoding``, ``spark`` and ``support``. Begin
+with ``context``, ``job`` and ``streaming_run``.
 """

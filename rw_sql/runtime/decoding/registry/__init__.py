@@ -1,8 +1,8 @@
 """Decodes records whose schema is in a registry.
 
-The module ``records`` decodes the records of a source, and ``message_records`` decodes the records of a source of
-Protobuf messages. ``writers`` finds the schemas with which the records were written, ``avro_rows`` reads one column of
-Avro records, and ``events`` contains the change formats.
+The module ``records`` decodes Avro records, and ``message_records`` decodes Protobuf messages. ``writers`` finds the
+schemas with which the records were written, ``avro_rows`` reads the Avro records in one column, and ``events``
+implements the change formats.
 
-Imports: the rest of ``decoding`` except ``decoder``. Begin with ``records``.
+Within ``decoding``, this package may import every module except ``decoder``. Begin with ``records``.
 """

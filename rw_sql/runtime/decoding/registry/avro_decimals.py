@@ -1,8 +1,9 @@
-"""Detects values that their columns cannot have: decimals whose bytes exceed the schema's precision, dates and times
-outside of the years 1 to 9999, and strings that are not UTF-8.
+"""Detects values that their columns cannot represent: decimals with more digits than the schema's precision, dates and
+timestamps outside the years 1 to 9999, and strings that are not UTF-8.
 
-If a decimal has at most 18 digits, Spark reads only the lowest 64 bits of the decimal's bytes, without a check. Such
-decimals are therefore read with more digits, and each value is compared with the schema's precision.
+If the schema's precision is at most 18 digits, Spark reads only the lowest 64 bits of a decimal's bytes and does not
+check the others. Such decimals are therefore read with a greater precision, and each value is compared with the
+schema's precision.
 """
 
 from __future__ import annotations
@@ -30,40 +31,43 @@ _TIMES: Mapping[str, DataType] = {
     "local-timestamp-millis": TimestampNTZType(),
     "local-timestamp-micros": TimestampNTZType(),
 }
-"""The logical types that Spark reads as dates and times."""
+"""The logical types that Spark reads as dates and timestamps, with the Spark types."""
 
 _LONG_DIGITS, _LONG_BYTES = 18, 8
 _WIDEST = 38
 
 
 def wide_decimal(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a copy of a part of a schema. In this copy, a decimal that Spark reads as 64 bits gets the maximum number
-    of digits that fit into its bytes."""
+    """Returns a copy of the type ``schema``. If Spark would read a decimal of this type as 64 bits, the copy has the
+    greatest precision that fits into the decimal's bytes."""
     return dict(schema) if _of_64_bits(schema) is None else {**schema, "precision": _most_digits(schema)}
 
 
 def narrow_decimal(schema: avro.Schema) -> Callable[[Column], Column] | None:
-    """Converts a value of a :func:`wide_decimal` to the schema's precision; None for all other types."""
+    """Returns the function that converts a value of a :func:`wide_decimal` to the schema's precision; None for all
+    other types."""
     found = _of_64_bits(schema)
     return None if found is None else lambda value: value.try_cast(_kind(found))
 
 
 @dataclass(frozen=True, slots=True)
 class FitCheck:
-    """Checks the decimals, dates, times and strings in a value. ``named`` are the schema's named types.
+    """Makes the condition that checks the decimals, dates, timestamps and strings in a value. ``named`` are the
+    schema's named types.
 
-    ``within`` are the names of the enclosing types. If a type contains itself, it is not checked again.
+    ``within`` are the names of the enclosing types. If a type contains itself, values of the inner occurrence are not
+    checked.
     """
 
     named: Mapping[str, avro.Schema]
     within: frozenset[str] = frozenset()
 
     def of(self, schema: avro.Schema) -> Callable[[Column], Column] | None:
-        """Returns the condition that all parts of a value fit. Each :func:`wide_decimal` must fit the schema's
-        precision, all dates and times must be in the years 1 to 9999, and all strings must be UTF-8. The condition is
-        never NULL.
+        """Returns a function from a value to the condition that all parts of the value fit. Each :func:`wide_decimal`
+        must fit the schema's precision, all dates and timestamps must be in the years 1 to 9999, and all strings must
+        be UTF-8. The condition is never NULL.
 
-        Returns None if the schema has no values to check.
+        Returns None if the schema has no type whose values need a check.
         """
         if schema == "string":
             return _is_text
@@ -138,7 +142,7 @@ def _or_null(value: Column, fits: Column) -> Column:
 
 
 def _of_64_bits(schema: avro.Schema) -> tuple[int, int] | None:
-    """Returns the precision and the scale of a decimal, if Spark would drop some of the decimal's bytes; None for all
+    """Returns the precision and the scale of a decimal type, if Spark may drop some bytes of its values; None for all
     other types."""
     found = decimal_of(schema)
     if found is None or found[0] > _LONG_DIGITS or schema.get("size", _WIDEST) <= _LONG_BYTES:
@@ -147,7 +151,7 @@ def _of_64_bits(schema: avro.Schema) -> tuple[int, int] | None:
 
 
 def _most_digits(schema: Mapping[str, Any]) -> int:
-    """Returns the greatest precision that a decimal of the type ``schema`` can have."""
+    """Returns the greatest precision, at most 38, that fits into the bytes of a decimal of the type ``schema``."""
     size = schema.get("size")
     return _WIDEST if size is None else min(_WIDEST, most_digits(size))
 

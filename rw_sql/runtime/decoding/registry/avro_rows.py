@@ -1,7 +1,7 @@
 """Reads Avro records in Confluent's frame as rows. The module uses Spark's own Avro reader.
 
-The id in a record identifies the schema of its writer. Avro resolves the record from this schema to the source's
-schema. A record that cannot be read becomes a row of NULLs, together with the reason.
+The id in a record identifies the schema of its writer. Avro's schema resolution converts the record from this schema to
+the source's schema. A record that cannot be read gets NULL in place of a row, together with the reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 OK = "_rw_ok"
-"""The name of an additional field, with a default, of the reader's schema.
+"""The name of a field that is added to the reader's schema, with the default ``true``.
 
 If Spark cannot read a record, Spark returns a record in which all fields are NULL, including this field.
 """
@@ -41,26 +41,27 @@ _EXACT_JSON = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""With these options, the text that ``to_json`` returns contains the whole value. By default, Spark omits microseconds,
-and fields that are NULL."""
+"""With these options, the JSON that ``to_json`` returns loses no information. By default, Spark omits microseconds, and
+fields that are NULL."""
 
 _LIMITS = {"bytes.maxLength": 2**27, "string.maxLength": 2**27, "collectionItems.maxLength": 10_000_000}
-"""The maximum lengths that Avro accepts within a record, in bytes and in items. The keys are the last parts of the
-system properties' names.
+"""The maximum lengths of values that Avro accepts within a record, in bytes or in items. The keys are the last parts of
+the names of system properties.
 
-Avro allocates memory for a length before it reads the data, so without limits a broken record could crash the JVM. Avro
-reads the properties when a JVM first decodes a record.
+Avro allocates memory for a value's length before it reads the value. Without limits, a broken record could therefore
+crash the JVM. A JVM reads these properties only when it first decodes an Avro record.
 """
 
 
 @dataclass(slots=True)
 class AvroReader:
-    """Reads one binary column.
+    """Reads the Avro records in one binary column.
 
     ``writers.reader`` is the source's schema in normal form, already reduced to the needed fields. ``map_mode`` is
-    ``map`` or ``jsonb``. If the schema is not a record, ``single`` is the column for the value. If the schema is that
-    of Debezium's events, ``event_keys`` are the columns of the primary key, and the row ``before`` is read with only
-    these columns. The result of :meth:`read` is in columns whose names begin with ``into``.
+    ``map`` or ``jsonb``. If the schema is not a record type, ``single`` is the name of the column that gets the value;
+    otherwise, it is None. If the schema is that of Debezium's events, ``event_keys`` are the columns of the primary
+    key, and the row ``before`` is read with only these columns; otherwise, ``event_keys`` is None. The columns that
+    :meth:`read` adds have names that begin with ``into``.
     """
 
     writers: Writers
@@ -73,22 +74,23 @@ class AvroReader:
 
     @property
     def row(self) -> str:
-        """The column with the rows. The row is NULL for a record that cannot be read."""
+        """The name of the column with the rows. The row is NULL for a record that cannot be read."""
         return f"{self.into}_row"
 
     @property
     def fault(self) -> str:
-        """The column with the reasons. The reason is NULL for a record that can be read."""
+        """The name of the column with the reasons why records cannot be read. The reason is NULL for a record that can
+        be read."""
         return f"{self.into}_fault"
 
     @property
     def head(self) -> str:
-        """The column with the first bytes of the records."""
+        """The name of the column with the heads (:data:`HEAD_BYTES`) of the records."""
         return f"{self.into}_head"
 
     def read(self, records: StepsT, writers: Sequence[Writer]) -> StepsT:
-        """Adds the rows and faults to the records. The records of all other writers count as records with an unknown
-        schema."""
+        """Adds the rows and faults to the records. A record whose schema is not one of ``writers`` counts as a record
+        with an unknown schema."""
         key = tuple(writer.identity for writer in writers)
         steps = self._made.get(key)
         if steps is None:
@@ -229,15 +231,15 @@ def _from_avro(payload: Column, writer: str, options: Mapping[str, str]) -> Colu
 
 
 def _read_schema(schema: avro.Schema) -> avro.Schema:
-    """Returns the schema of records for Spark's reader. This is the result of :func:`_plain` with the additional field
+    """Returns the schema that Spark's reader uses for records: the result of :func:`_plain` with the additional field
     :data:`OK`."""
     made = _plain(schema)
     return {**made, "fields": [*made["fields"], {"name": OK, "type": "boolean", "default": True}]}
 
 
 def _plain(part: avro.Schema) -> avro.Schema:
-    """Returns the schema with wide decimals. The result lacks the logical types that Spark would convert to something
-    other than the plain number or text."""
+    """Returns a copy of the schema with wide decimals (:func:`wide_decimal`) and without the logical types of times of
+    day and UUIDs. Spark therefore reads their values as plain numbers and strings."""
     if isinstance(part, list):
         return [_plain(branch) for branch in part]
     if not isinstance(part, dict):

@@ -1,5 +1,5 @@
-"""Converts values of the types of Kafka Connect and Debezium to the declared types of columns. The result is either
-exact or NULL.
+"""Converts values of types that Kafka Connect and Debezium define to the declared types of columns. The result is
+either exact or NULL.
 
 Spark's reader of Avro returns such values as the plain numbers, strings and records that represent them
 (:mod:`rw_sql.connectors.schemas.connect_types`). This module uses only Spark expressions.
@@ -34,33 +34,33 @@ _NESTED = ("STRUCT", "ARRAY", "MAP")
 
 @dataclass(frozen=True, slots=True)
 class RowConversion:
-    """Converts the rows of a schema to declared columns. ``fields`` are the types of the fields that a row has, and
-    ``named`` are the named types of the schema."""
+    """Converts the rows of a schema to declared columns. ``fields`` maps the names of a row's fields to their types.
+    ``named`` maps the names of the schema's named types to their definitions."""
 
     fields: Mapping[str, avro.Schema]
     named: Mapping[str, avro.Schema]
 
     @staticmethod
     def of(schema: avro.Schema, named: Mapping[str, avro.Schema] | None = None) -> RowConversion:
-        """Returns the conversion. ``schema`` is the record type of a row. By default, ``named`` are the named types
-        within ``schema``."""
+        """Returns the conversion of rows of the record type ``schema``. If ``named`` is None, the named types within
+        ``schema`` are used."""
         types = {each["name"]: each["type"] for each in schema["fields"]}
         return RowConversion(types, avro.definitions(schema) if named is None else named)
 
     def part(self, column: ColumnDefinition) -> avro.Schema | None:
-        """The type of a column's values, without null; None if a row lacks the field."""
+        """The Avro type of a column's values, without its ``null`` branch; None if the rows have no such field."""
         found = self.fields.get(column.name)
         return None if found is None else avro.only_branch(found, self.named)
 
     def plain(self, row: Column, column: ColumnDefinition) -> Column:
-        """Returns a column's value as read by Spark. If a row lacks the field, the result is a NULL of the declared
-        type."""
+        """Returns a column's value as Spark reads it. If the rows have no such field, the result is a NULL of the
+        declared type."""
         if column.name in self.fields:
             return row[column.name]
         return f.lit(None).cast(spark_type(column.data_type))
 
     def value(self, plain: Column, column: ColumnDefinition) -> Column:
-        """The value in the declared type, or NULL."""
+        """The value, converted to the declared type; NULL if the value does not fit."""
         convert = (
             None if column.name not in self.fields else self._conversion(self.fields[column.name], column.data_type)
         )
@@ -72,7 +72,8 @@ class RowConversion:
         return f.coalesce(*(each for each in found if each is not None), f.lit(None).cast("string"))
 
     def misfit(self, plain: Column, column: ColumnDefinition) -> Column | None:
-        """The reason why a value does not fit its column; None if every value fits."""
+        """The expression for the reason why a value does not fit its column; it yields NULL if the value fits. The
+        result is None if every value fits."""
         if column.name not in self.fields:
             return None
         schema, data_type = self.fields[column.name], column.data_type
@@ -87,7 +88,7 @@ class RowConversion:
         return misfit(column, shown, f.when(~is_other, f.lit(True)))
 
     def is_placeholder(self, plain: Column, column: ColumnDefinition, placeholder: Placeholder) -> Column | None:
-        """Returns the condition that a value as read by Spark is Debezium's placeholder for an unchanged value; None
+        """Returns the condition that a value, as Spark reads it, is Debezium's placeholder for an unchanged value; None
         for a type without a placeholder."""
         schema: Any = self.part(column)
         kind = schema.get("type") if isinstance(schema, dict) else schema
@@ -122,7 +123,7 @@ class RowConversion:
         return f.coalesce(found, f.lit(False))
 
     def _is_other(self, value: Column, schema: avro.Schema, data_type: DataType) -> Column:
-        """True if the value, or a part of the value, does not fit."""
+        """True if the value, or a part of the value, does not fit the declared type."""
         convert = self._conversion(schema, data_type)
         if convert is None:
             return f.lit(False)
@@ -160,8 +161,9 @@ class RowConversion:
         return None if self._is_read_as(schema, data_type) else lambda value: value.try_cast(spark_type(data_type))
 
     def _is_read_as(self, schema: avro.Schema, data_type: DataType) -> bool:
-        """Returns False for single values if Spark reads them as another type than the declared type. A definition has
-        such a column only if an older version of rw_sql accepted the type."""
+        """Returns False if Spark reads the values as a type other than the declared type. For STRUCT, ARRAY, MAP and
+        JSONB, the result is always True. A column for which the result is False exists only if an older version of
+        rw_sql accepted its type."""
         kind = avro.plain_type(schema, self.named)
         if kind is None or data_type.name in (*_NESTED, "JSONB"):
             return True
@@ -191,7 +193,8 @@ def _of_values(convert: Callable[[Column], Column] | None) -> Callable[[Column],
 
 
 def _of_name(name: str, data_type: DataType) -> Callable[[Column], Column] | None:
-    """The conversion from a type of Kafka Connect or Debezium; None if the column has the plain type."""
+    """The conversion from the type ``name`` of Kafka Connect or Debezium; None if the column has the type of the plain
+    values."""
     kind = data_type.name
     nothing = f.lit(None)
     if name in connect_types.TIME_UNITS and kind == _TEXT:
@@ -220,7 +223,7 @@ def _of_name(name: str, data_type: DataType) -> Callable[[Column], Column] | Non
 
 
 def _of_text(data_type: DataType) -> Callable[[Column], Column] | None:
-    """The conversion from a string type without a name; None if no conversion is needed."""
+    """The conversion from a string type that has no name in ``connect.name``; None if no conversion is needed."""
     precision = precision_of(data_type)
     if precision is not None:
         return lambda value: numbers.decimal(value, *precision)
@@ -230,8 +233,8 @@ def _of_text(data_type: DataType) -> Callable[[Column], Column] | None:
 
 
 def _micros(value: Column, units: int) -> Column:
-    """Converts a time that is given as a number of units to microseconds. A second consists of ``units`` units. Returns
-    NULL if the number of microseconds is too large or not a whole number."""
+    """Converts a number of time units, of which one second has ``units``, to a number of microseconds. Returns NULL if
+    the number of microseconds is too large or not a whole number."""
     if units <= 1_000_000:
         return f.try_multiply(value, f.lit(1_000_000 // units))
     each = units // 1_000_000
@@ -246,7 +249,8 @@ def _of_micros(micros: Column, kind: str) -> Column:
 
 
 def _decimal_text(value: Column) -> Column:
-    """The digits of a decimal with its own scale."""
+    """The text of a decimal whose scale is stored with its value (:data:`VARIABLE_DECIMAL
+    <rw_sql.connectors.schemas.connect_types.VARIABLE_DECIMAL>`)."""
     return numbers.decimal_of_bytes(value["value"], value["scale"])
 
 

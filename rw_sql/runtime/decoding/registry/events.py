@@ -1,6 +1,7 @@
-"""Implements the change formats UPSERT and DEBEZIUM with Avro, for rows that have already been read.
+"""Implements the change formats UPSERT (for Avro and Protobuf) and DEBEZIUM (for Avro). The records have already been
+decoded.
 
-The columns of values and keys are the columns that ``AvroReader`` adds.
+The decoded keys are in the columns that ``AvroReader`` adds.
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ def plain_row(row: Column, columns: Sequence[ColumnDefinition], conversion: RowC
 def upsert_rows(
     records: StepsT, statement: CreateSource, key: AvroReader | None, *, is_empty_value: bool = False
 ) -> StepsT:
-    """Extracts the changes of FORMAT UPSERT: adds ``_rw_op`` and ``_rw_fault``. If ``is_empty_value`` is set, a record
-    whose value is empty contains a row and is not a tombstone.
+    """Extracts the changes of FORMAT UPSERT: adds ``_rw_op`` and ``_rw_fault``. If ``is_empty_value`` is true, a record
+    whose value has no bytes contains a row and is not a tombstone.
 
     Before the call, ``_rw_row`` contains the decoded value. After the call, ``_rw_row`` contains the row of the change.
 
-    ``key`` reads the records' keys; None if INCLUDE key is the primary key.
+    ``key`` is the reader that has decoded the records' keys; None if INCLUDE key is the primary key.
     """
     kind = row_type(statement.columns)
     nothing = f.lit(None).cast(kind)

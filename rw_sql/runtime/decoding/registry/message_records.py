@@ -1,4 +1,4 @@
-"""Decodes the records of a source that are Protobuf messages. The schema with which a record was written determines the
+"""Decodes the records of a source of Protobuf messages. The schema with which a record was written determines the
 record's message type."""
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class MessageWriters(Writers):
 
 @dataclass(slots=True)
 class MessageRecords:
-    """Reads the records of one source. ``SchemaRecords`` does the same for Avro.
+    """Reads the Protobuf messages of one source. ``SchemaRecords`` does the same for Avro.
 
-    ``writers`` is None if records have no frame, so that every record is a message of the source's type.
+    ``writers`` is None if records have no frame. In this case, every record is read as a message of the source's type.
     """
 
     statement: CreateSource
@@ -76,7 +76,8 @@ class MessageRecords:
                 self.writers.add_versions(subject)
 
     def heads_in(self, records: pa.Table) -> frozenset[bytes]:
-        """The distinct heads (first bytes, with the id of the schema) of records that are in this process's memory."""
+        """The distinct heads of records in this process's memory. A head is a record's first bytes, which contain the
+        id of its schema."""
         return heads_in(records, _COLUMNS) if self.writers is not None else frozenset()
 
     def heads_of(self, records: DataFrame) -> frozenset[bytes]:
@@ -89,7 +90,7 @@ class MessageRecords:
         return frozenset(self.writers.heads) if self.writers is not None else frozenset()
 
     def unknown_in(self, faults: Iterable[str | None]) -> frozenset[bytes]:
-        """Returns the heads that ``faults`` report as unknown although the registry has their schemas.
+        """Returns the heads of those schemas that ``faults`` report as missing although the registry has them.
 
         Raises StalledError if the registry does not respond.
         """

@@ -1,7 +1,7 @@
-"""Reads Protobuf messages as rows with the ``protobuf`` library. Small batches are read in this process, and all other
-batches in Spark's Python processes.
+"""Decodes Protobuf messages to rows with the ``protobuf`` library. Small batches are decoded in this process, and all
+other batches in Spark's Python processes.
 
-A record's id refers to a schema of the registry. This schema is only used to find the record's message type. All
+A record's id refers to a schema of the registry. This schema is used only to find the record's message type. All
 messages are read with the source's schema.
 """
 
@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 
 _SENT = (__name__, "rw_sql.connectors.schemas.protobuf", "rw_sql.errors")
 _RUN = 1_000
-"""The number of values per Arrow array. All rows of an array are in memory as Python objects while the array is
-built."""
+"""The maximum number of values per Arrow array. While an array is built, all of its rows are in memory as Python
+objects."""
 
 
 def _send_by_value() -> None:
-    """Makes Spark serialize this module by value, because Spark's Python processes may not have the package."""
+    """Makes Spark send the code of this module, and of the modules that it needs for decoding, to Spark's Python
+    processes. The package rw_sql may not be installed there."""
     import sys
 
     from pyspark import cloudpickle
@@ -49,7 +50,8 @@ def _send_by_value() -> None:
 class ProtobufRows:
     """Reads the messages of one source. ``kind`` is the Arrow type of the source's rows.
 
-    ``types`` are the message types of the known writers by the first bytes of a record; None if records have no frame.
+    ``types`` maps the head (first bytes) of each known writer's records to the writer's message types; None if records
+    have no frame.
     """
 
     messages: Messages
@@ -60,7 +62,7 @@ class ProtobufRows:
 
     @staticmethod
     def of(statement: CreateSource) -> ProtobufRows | None:
-        """Returns None if the source's records are not Protobuf messages."""
+        """Returns the reader of a source's messages; None if the source's records are not Protobuf messages."""
         stored = stored_schema(statement)
         if stored is None or statement.format is None or statement.format.encode != "PROTOBUF":
             return None
@@ -128,7 +130,8 @@ class ProtobufRows:
 
 
 def message_rows(records: DataFrame, statement: CreateSource) -> DataFrame:
-    """Adds to decoded records the columns that a change format needs."""
+    """Extracts the changes from decoded records, if the source has a change format (:func:`upsert_rows`). Returns the
+    records of other sources unchanged."""
     if not has_changes(statement):
         return records
     # Without a frame, a message whose fields all have their default values consists of no bytes.

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SchemaRecords:
-    """Reads the records of one source.
+    """Reads the Avro records of one source.
 
-    ``value`` decodes the records' values. ``key`` decodes the records' keys, if the keys are Avro too. ``subjects`` are
-    the subjects of the values' schemas, and ``key_subjects`` are the subjects of the keys' schemas.
+    ``value`` decodes the records' values. ``key`` decodes the records' keys; None if no schema of the keys is stored.
+    ``subjects`` are the subjects of the values' schemas, and ``key_subjects`` are the subjects of the keys' schemas.
     """
 
     statement: CreateSource
@@ -96,11 +96,12 @@ class SchemaRecords:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """The jars that Spark needs."""
+        """The jars that Spark needs to read Avro."""
         return (installed_jars().avro,)
 
     def heads_in(self, records: pa.Table) -> frozenset[bytes]:
-        """The distinct heads (first bytes, with the id of the schema) of records that are in this process's memory."""
+        """The distinct heads of records in this process's memory. A head is a record's first bytes, which contain the
+        id of its schema."""
         return heads_in(records, self._columns)
 
     def heads_of(self, records: DataFrame) -> frozenset[bytes]:
@@ -117,7 +118,7 @@ class SchemaRecords:
         return frozenset((*self.value.writers.heads, *(self.key.writers.heads if self.key is not None else ())))
 
     def unknown_in(self, faults: Iterable[str | None]) -> frozenset[bytes]:
-        """Returns the heads that ``faults`` report as unknown although the registry has their schemas.
+        """Returns the heads of those schemas that ``faults`` report as missing although the registry has them.
 
         Raises StalledError if the registry does not respond.
         """
@@ -125,7 +126,7 @@ class SchemaRecords:
         return unknown_heads(faults, [reader.writers for reader in readers])
 
     def decoded(self, records: pa.Table, heads: frozenset[bytes]) -> pa.Table:
-        """Returns the records unchanged, because Spark decodes Avro."""
+        """Returns the records unchanged, because only Spark decodes Avro (:meth:`rows`)."""
         return records
 
     def rows(self, records: DataFrame, heads: frozenset[bytes]) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Finds the writer schemas of records, and the conversion of each writer schema to the source's schema."""
+"""Finds the writer schemas of records, and adapts the source's schema to each writer schema."""
 
 from __future__ import annotations
 
@@ -28,21 +28,23 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import CreateSource
 
 HEAD_BYTES = 5
-"""The length in bytes of a record's *head*, that is, of Confluent's frame before the record. The head consists of a
+"""The length in bytes of a record's *head*, the first part of a record in Confluent's frame. The head consists of a
 zero byte and the schema's id."""
 
 WriterIdentity = tuple[bytes, str, str, str | None]
 
 _GRACE_SECONDS = 1.0
-"""If the registry lacks an id, a batch waits and repeats the lookup until this number of seconds after the first
-lookup. The wait is needed because a registry's server may not find a schema immediately after its registration."""
+"""If the registry lacks an id, a batch repeats the lookup until this number of seconds after this process's first
+lookup of the id. The repetition is needed because a registry's server may not find a schema immediately after its
+registration."""
 
 _LOOK_SECONDS = 0.1
 
 _MOST_LOOKS = 10_000
 
 _first_looks: dict[tuple[str, int], float] = {}
-"""The time when this process first looked up an id that its registry lacks, by the registry's addresses and the id."""
+"""Maps a registry's addresses and an id that this registry lacks to the time when this process first looked up the
+id."""
 
 _NOT_KNOWN = r"(?:the key: )?schema ([0-9]+) is not in the registry"
 
@@ -53,8 +55,8 @@ def head_of(id_: int) -> bytes:
 
 
 _GREATEST_ID = 2**31 - 1
-"""Registries number schemas with signed 32-bit integers. Some registries respond to a request for a greater id with an
-error that looks like a wrong address."""
+"""Registries number schemas with signed 32-bit integers. If an id is greater, some registries respond with the error
+that they also return for a wrong address."""
 
 
 def id_of(head: bytes) -> int | None:
@@ -64,11 +66,11 @@ def id_of(head: bytes) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """One writer schema of the registry. The main fields are the text of the schema, and the reader's schema with the
-    writer's time units and decimal scales.
+    """One writer schema of the registry. ``text`` is the schema. ``reading`` is the reader's schema with the writer's
+    time units and decimal scales.
 
-    ``refusal`` is the reason why records with this schema cannot be read. ``types`` are the message types of a Protobuf
-    schema by their paths.
+    ``refusal`` is the reason why records with this schema cannot be read; None if they can be read. ``types`` maps each
+    path in a Protobuf schema to the names of the message types with this path.
     """
 
     head: bytes
@@ -104,12 +106,12 @@ class Writers:
         return tuple(self._known)
 
     def known(self, heads: Iterable[bytes]) -> tuple[Writer, ...]:
-        """Returns the writers for all ``heads`` whose schemas the registry has. The order is always the same.
+        """Returns the writers for all ``heads`` whose schemas the registry has, ordered by head.
 
-        Every call looks up the ids that the registry lacked before, because their schemas may have been registered
-        since. If the registry was re-created and has another schema under an id, the id's writer changes. Raises
-        StalledError if the registry does not respond, because records must not become errors while the registry is not
-        available.
+        If the registry lacked an id in an earlier call, this call looks the id up again, because its schema may have
+        been registered in the meantime. If the registry was re-created and has another schema under an id, the id's
+        writer changes. Raises StalledError if the registry does not respond, because records must not become errors
+        while the registry is not available.
         """
         asked = sorted(set(heads))
         missing = [head for head in asked if not self._look_up(head)]
@@ -127,9 +129,9 @@ class Writers:
         self.known(head_of(id_) for id_ in ids)
 
     def _look_up(self, head: bytes) -> bool:
-        """Returns False if the registry lacks the schema of a head, otherwise True. Also returns True if there is no
-        schema to look up. This is the case if the head is not a frame, or if its id is greater than any id that a
-        registry assigns."""
+        """Looks up the schema of a head. Returns False if the registry lacks the schema, otherwise True. The result is
+        also True if there is nothing to look up, because the head is not Confluent's or its id is greater than any id
+        that a registry assigns."""
         id_ = id_of(head)
         if id_ is None or id_ > _GREATEST_ID:
             return True
@@ -194,7 +196,7 @@ def heads_of(records: DataFrame, columns: Sequence[str]) -> frozenset[bytes]:
 
 
 def unknown_heads(faults: Iterable[str | None], readers: Sequence[Writers]) -> frozenset[bytes]:
-    """Returns the heads that ``faults`` report as unknown although a registry has their schemas.
+    """Returns the heads of those schemas that ``faults`` report as missing although a registry has them.
 
     Raises StalledError if the registry does not respond.
     """
@@ -211,8 +213,8 @@ def _stalled(error: RegistryError) -> StalledError:
 class Alignment:
     """Adapts a reader's schema to the time units and decimal scales of a writer's schema.
 
-    Avro's schema resolution ignores logical types: it would interpret a writer's milliseconds as the reader's
-    microseconds.
+    Avro's schema resolution ignores logical types. Without the adaptation, it would interpret a writer's milliseconds
+    as the reader's microseconds.
     """
 
     readers: Mapping[str, avro.Schema]
@@ -227,7 +229,8 @@ class Alignment:
         return self._adapted(reader, writer, path)
 
     def _pair(self, reader: avro.Schema, writer: avro.Schema | None) -> None:
-        """Pairs each record of the reader's schema with the record of the writer's schema."""
+        """Pairs each record type of the reader's schema with the record type of the writer's schema that Avro reads as
+        this type."""
         reader, writer = self._of_reader(reader), self._like(reader, writer)
         if isinstance(reader, list):
             for branch in reader:
@@ -245,7 +248,8 @@ class Alignment:
                 self._pair(reader["values"], writer["values"])
 
     def _adapted(self, reader: avro.Schema, writer: avro.Schema | None, path: str) -> avro.Schema:
-        """The reader's schema with the units and scales of the records that were paired, and of ``writer``."""
+        """Returns the reader's schema with the units and scales of ``writer``. The fields of a record type get the
+        units and scales of the record type with which :meth:`_pair` has paired it."""
         writer = self._like(reader, writer)
         if isinstance(reader, list):
             return self._adapted_union(reader, _branches(writer), path)
@@ -270,7 +274,7 @@ class Alignment:
         self, reader: Sequence[avro.Schema], writer: Sequence[avro.Schema], path: str
     ) -> list[avro.Schema]:
         """Adapts the branches of a reader's union. Avro reads a writer's branch as the reader's branch of the same
-        type. If there is no such branch, Avro reads the writer's branch as a branch of a wider type."""
+        type. If the reader has no such branch, Avro reads the writer's branch as a reader's branch of a wider type."""
         kinds = [_base(self._of_reader(branch)) for branch in reader]
         adapted = []
         for kind, branch in zip(kinds, reader, strict=True):
@@ -285,12 +289,12 @@ class Alignment:
         return self.writers.get(schema, schema) if isinstance(schema, str) else schema
 
     def _like(self, reader: avro.Schema, writer: avro.Schema | None) -> avro.Schema | None:
-        """Returns the part of the writer's schema that Avro reads as the reader's schema. If only the writer has a
-        union, the result is the branch that fits. Otherwise, the result is the whole schema.
+        """Returns the part of the writer's schema that Avro reads as the reader's schema. If only ``writer`` is a
+        union, the result is the branch that fits. Otherwise, the result is ``writer``.
 
-        As in Avro's library, a record in a union may match even if the record's name differs from the name in the
-        writer's schema. The record may have that name as an alias, or in another namespace. As a last resort, a record
-        with any name matches, provided that no other record of the reader has that name.
+        As in Avro's library, a record type in the writer's union may match although its name differs from the reader's
+        name. It may have one of the reader's aliases as its name, or the reader's name in another namespace. As a last
+        resort, any record type matches. Without a matching alias, both names must be unknown to the other schema.
         """
         reader, writer = self._of_reader(reader), self._of_writer(writer)
         if isinstance(reader, list) or not isinstance(writer, list):
