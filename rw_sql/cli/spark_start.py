@@ -1,4 +1,4 @@
-"""Starts Spark for a command, and hides Spark's hundred lines of start-up messages."""
+"""Starts Spark for a command, and hides the roughly one hundred lines of messages that Spark prints while it starts."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 STARTING = "starting Spark (the first start downloads Delta Lake)"
 
 _LINE_AFTER = 5.0
-"""On a stream that cannot be redrawn in place, such as a log file, a status line is printed if Spark is still starting
-after this many seconds."""
+"""A time in seconds. If Spark is still starting after this time, a status line is printed on a stream that cannot be
+redrawn in place, such as a log file."""
 
 
 @contextmanager
@@ -43,14 +43,18 @@ def spark_for(
 ) -> Iterator[SparkSession]:
     """A context manager that yields an attached session for a command.
 
-    Spark's own output does not reach the terminal.
+    The messages of Spark and of the JVM do not reach the terminal.
 
-    If ``run_jobs`` is False, the process runs no jobs. ``config`` adds Spark settings. The JVM's output goes to a
-    temporary file, which is printed if the JVM does not start, and is otherwise deleted at the end of the command.
-    ``uses_archive`` is True if the JVM loads its classes from an archive (:mod:`rw_sql.session.class_archive`).
-    ``status`` shows that Spark is starting. If ``status`` is not given, one line is printed at a terminal. Raises
-    SqlError RW404 if Java is missing. The check for Java comes first, because loading only Spark's Python part already
-    takes seconds on a slow machine.
+    The JVM's standard error goes to a temporary file. The content of this file is printed only if Spark does not start
+    or cannot attach to the warehouse.
+
+    If ``run_jobs`` is False, this process does not run the warehouse's jobs. ``config`` contains additional Spark
+    settings. If ``uses_archive`` is True, the JVM may load its classes from an archive, or write one
+    (:mod:`rw_sql.session.class_archive`). ``status`` shows that Spark is starting. If ``status`` is None and standard
+    error is a terminal, one line is printed instead.
+
+    Raises SqlError RW404 if Java is missing. Java is checked before Spark's Python modules are loaded, because loading
+    these modules takes seconds on a slow machine.
     """
     check_java()
     stderr = console_for(sys.stderr)
@@ -75,8 +79,8 @@ def start_spark(
     is_beside_prompt: bool = False,
     uses_archive: bool = True,
 ) -> SparkSession:
-    """Starts Spark and attaches to a warehouse. If one of these steps fails, ``on_failure`` receives the output of the
-    JVM.
+    """Starts Spark and attaches to a warehouse. If one of these steps fails, ``on_failure`` receives what the JVM wrote
+    to standard error.
 
     ``is_beside_prompt`` is True if another thread uses the terminal at the same time, in a block of
     :func:`beside_prompt`.
@@ -117,10 +121,10 @@ def start_spark(
 def beside_prompt() -> Iterator[None]:
     """A context manager for a thread that uses the terminal while another thread calls :func:`start_spark`.
 
-    While Spark starts, the descriptor of standard error is redirected. Inside the block, Python's standard error is a
-    copy that still writes to the terminal. The thread with the prompt must replace ``sys.stderr``, because
-    prompt_toolkit also replaces ``sys.stderr`` while a prompt is shown. If another thread replaced ``sys.stderr``, that
-    thread would later restore the stream of a prompt that has ended, and this stream writes nothing.
+    While Spark starts, the file descriptor of standard error is redirected to a temporary file. Inside the block,
+    ``sys.stderr`` is therefore a copy that still writes to the terminal. Only the thread that shows the prompt may
+    replace ``sys.stderr``, because prompt_toolkit also replaces ``sys.stderr`` while it shows a prompt. Another thread
+    could later restore the stream of a prompt that has ended, and the text written to this stream would be lost.
     """
     before = sys.stderr
     sys.stderr = own_stderr()
@@ -132,11 +136,12 @@ def beside_prompt() -> Iterator[None]:
 
 @contextmanager
 def _outliving(is_needed: bool) -> Iterator[None]:
-    """A context manager for the start of a JVM that writes its archive after this process has ended.
+    """A context manager for starting a JVM that writes its archive after this process has ended. Does nothing if
+    ``is_needed`` is false.
 
-    The JVM gets another standard output, because a program that reads this process's standard output would otherwise
-    wait for the end of that JVM. The JVM does not inherit the keeper's mark either, because the keeper would stop a JVM
-    with this mark.
+    The standard output of the JVM is the null device. Otherwise, a program that reads this process's standard output
+    would wait for the end of the JVM. The JVM does not inherit the environment variable MARK, because the keeper of
+    this process would stop a JVM with this variable.
     """
     if not is_needed:
         yield
@@ -175,7 +180,8 @@ def stop_spark(spark: SparkSession) -> None:
 @contextmanager
 def query_analyzer() -> Iterator[Callable[[AnalyzedQuery], QueryAnalysis | None]]:
     """A context manager that yields a function. The function analyzes a query with a local Spark, on a temporary
-    warehouse without jobs. The function returns None if the columns of one of the query's inputs are unknown."""
+    warehouse without jobs. The function returns None if the columns of one of the query's inputs, or the types of these
+    columns, are unknown."""
     from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE
 
     with tempfile.TemporaryDirectory() as folder, spark_for(folder, run_jobs=False) as spark:

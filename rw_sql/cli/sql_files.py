@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def folder_files(folder: str) -> list[str]:
     """The SQL files of a folder and its subfolders, except hidden files and folders. Links to folders are followed.
 
-    Raises SqlError for a folder without SQL files, and for a folder or a link that cannot be read, because ``diff``
-    would drop the objects that the missing files define.
+    Raises SqlError for a folder without SQL files, and for a folder or a link that cannot be read. If unreadable files
+    were skipped, ``diff`` would drop the objects that these files define.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -29,10 +29,11 @@ def folder_files(folder: str) -> list[str]:
 
 
 def files_below(folder: Path, is_wanted: Callable[[Path], bool], above: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """The files of a folder and its subfolders that ``is_wanted`` accepts, except hidden files and folders.
+    """The files in ``folder`` and its subfolders for which ``is_wanted`` returns True. Hidden files and folders are
+    skipped.
 
     ``above`` are the real paths of the folders that contain ``folder``. A link to one of these folders is not followed,
-    because following such a link would never end. Raises SqlError for a folder or a link that cannot be read.
+    because the search would otherwise never end. Raises SqlError for a folder or a link that cannot be read.
     """
     real = folder.resolve()
     if real in above:
@@ -60,6 +61,5 @@ def _unreadable(path: Path, why: str) -> SqlError:
 
 
 def files_of(paths: Sequence[str]) -> list[str]:
-    """Returns the paths. Each folder is replaced with the folder's SQL files. Raises SqlError for a folder without SQL
-    files."""
+    """Returns ``paths``, with each folder replaced by its SQL files. Raises SqlError for a folder without SQL files."""
     return [file for path in paths for file in (folder_files(path) if Path(path).is_dir() else [path])]

@@ -18,7 +18,8 @@ def read_text(path: str) -> str:
 
 
 def read_exactly(path: str) -> str:
-    """Reads a file (``-``: standard input) and keeps its byte-order mark and line breaks. Raises SqlError."""
+    """Reads a file (``-``: standard input). The byte-order mark and the line breaks are kept. Raises SqlError
+    FILE_UNREADABLE."""
     name = "standard input" if path == "-" else f'"{path}"'
     try:
         if path != "-":
@@ -39,8 +40,8 @@ def read_exactly(path: str) -> str:
 
 
 def unusable_file(error: OSError) -> SqlError | None:
-    """Returns the error for a file or folder that a command could not use; None if the exception does not concern a
-    file."""
+    """Returns the error for a file or folder that a command could not use, or for a deleted current folder. Returns
+    None if the exception does not concern a file."""
     from rw_sql.metastore.location import require_current_folder
 
     try:
@@ -57,7 +58,7 @@ def unusable_file(error: OSError) -> SqlError | None:
 
 
 def unix_lines(text: str) -> str:
-    """The text, in which all line breaks are ``\\n``."""
+    """The text with all line breaks replaced by ``\\n``."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -71,11 +72,12 @@ def as_before(text: str, before: str) -> str:
 
 
 def replace_text(path: str, text: str) -> None:
-    """Writes a file as a whole. If the write fails or the process is killed, the file keeps its former content.
+    """Replaces the content of a file. Usually, a new file replaces the old file, so a failed write or a killed process
+    leaves the former content.
 
-    Keeps the file's mode and group, and follows links. Writes in place if the file cannot be replaced in its folder or
-    does not exist. Also writes in place if it is not a plain file, or has several names, another owner or an access
-    list. Raises OSError.
+    The file keeps its mode and group, and links are followed. Writes in place if the file does not exist, cannot be
+    replaced in its folder, is not a regular file, or has several hard links, another owner or an access control list. A
+    failed write in place may leave an incomplete file. Raises OSError.
     """
     named, data = Path(path), text.encode()
     if not named.is_file() or not _is_own(named):
@@ -127,7 +129,7 @@ def _make_like(fresh: Path, target: Path) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes a file as a whole (:func:`replace_text`). Raises SqlError FILE_UNREADABLE if the file cannot be
+    """Replaces the content of a file with :func:`replace_text`. Raises SqlError FILE_UNREADABLE if the file cannot be
     written."""
     try:
         replace_text(path, text)

@@ -1,11 +1,13 @@
 """Connectors: sources (options, split ids and states, upstream metadata, readers) and sinks (options, writers).
 
-The public modules, for third-party connectors, are ``base``, ``plain``, ``ranged``, ``snapshots``, ``spec``, ``sink``,
-``formats``, ``registry``.
+The modules ``base``, ``plain``, ``ranged``, ``snapshots``, ``spec``, ``sink``, ``formats`` and ``registry`` are public:
+third-party connectors may import them.
 
-Each family (a folder such as ``kafka`` or ``files``) imports only the modules of this folder, ``schemas`` and
-``support``, never another family. Imports: ``assets``, ``errors``, ``object_stores``, ``packages``, ``spark_jars``,
-``version``. Begin with ``base``, then ``datagen/source.py``. The options of a source are in
-``sources/<connector>.toml``, and the options of a sink are in ``sources/<connector>.sink.toml``; ``registry`` lists the
-built-in connectors. ``sink_base`` only keeps an old import path of ``sink``.
+A family is a folder with connectors, such as ``kafka`` or ``files``. From this package, a family may import the modules
+of this folder, ``schemas`` and ``support``, but no other family. From the rest of rw_sql, this package imports
+``assets``, ``errors``, ``format_words``, ``masking``, ``object_stores``, ``packages``, ``spark_jars`` and ``version``.
+
+Begin with ``base``, then ``datagen/source.py``. The options of a source are in ``sources/<connector>.toml``, and the
+options of a sink are in ``sources/<connector>.sink.toml``. ``registry`` lists the built-in connectors. ``sink_base``
+exists only for programs that import ``sink`` under its old name.
 """

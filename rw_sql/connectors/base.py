@@ -1,4 +1,5 @@
-"""The interface of a source connector: option spec, split ids and states, upstream metadata, validation, readers.
+"""The interface of a source connector: the spec of its options, the ids and states of its splits, metadata of its
+upstream, checks of options and columns, and readers.
 
 :mod:`rw_sql.connectors.registry` lists the built-in connectors and finds others through the entry-point group
 ``rw_sql.connectors``. A split state is the position of *the next record to read*, never the position of the last record
@@ -34,7 +35,8 @@ EXACTLY, AT_MOST = "exactly", "at most"
 may have fewer records than offsets."""
 
 RESOLVE_TIMEOUT_SECONDS = 8.0
-"""The default time limit of a request, in seconds. An upstream that takes longer counts as unreachable."""
+"""The default time limit of a request, in seconds. An upstream that does not respond within this time counts as
+unreachable."""
 
 
 CREATE_TOPIC = "create it: kafka-topics.sh --create --topic {name} --bootstrap-server HOST:PORT"
@@ -43,7 +45,7 @@ CREATE_TOPIC = "create it: kafka-topics.sh --create --topic {name} --bootstrap-s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitState:
-    """The position of one split: ``offset`` is the next record to read.
+    """The position of one split. ``offset`` is the offset of the next record to read.
 
     ``incarnation`` changes when a split is deleted and recreated under the same name (Kafka: topic id). ``cluster``
     identifies the upstream (Kafka: cluster id). ``incarnation`` and ``cluster`` are None if unknown.
@@ -61,8 +63,8 @@ class SplitState:
 
 
 ENDLESS = 2**62
-"""The value of ``end`` for a split without an end. The records of such a split are generated when they are read. A
-record can be generated for any offset below ``ENDLESS``."""
+"""The value of :attr:`UpstreamSplit.end` for a split without an end. The records of such a split are generated when
+they are read. A record can be generated for any offset below ``ENDLESS``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +74,9 @@ class UpstreamSplit:
     ``is_endless`` is true if records are generated when they are read. Such a split has no lag and is never read to its
     end; ``end`` only limits the offsets that may be requested. All positions from ``end - slack`` to ``end`` denote the
     end of the log. ``is_empty`` is true if the split has no record and its end is unknown. In this case, every position
-    that is at least ``start`` is valid. ``incarnation`` is None if the split may have records that cannot be read at
-    present. ``has_open_start`` is true if the position 0 is before every record and stays valid when records are
-    removed. ``term`` is the current term of the split's log; None if unknown. If offsets count bytes of a log that
+    from ``start`` on is valid. ``incarnation`` of an empty split is None if the split may have records that cannot be
+    read at present. ``has_open_start`` is true if the position 0 is before every record and stays valid when records
+    are removed. ``term`` is the current term of the split's log; None if unknown. If offsets count bytes of a log that
     consists of files, ``files`` contains the first offset and the size in bytes of each file, in the order of the log.
     Each byte then has ``slack + 1`` offsets.
     """
@@ -93,25 +95,24 @@ class UpstreamSplit:
 
     @property
     def has_end(self) -> bool:
-        """True if ``end`` is a valid position, because the split ends at ``end`` or the next record has the offset
-        ``end``."""
+        """True if ``end`` is a valid position: either the split ends at ``end``, or its next record will have this
+        offset."""
         return not self.is_endless or self.end < ENDLESS
 
     def has_lost(self, offset: int) -> bool:
-        """True if the upstream removed records at or after ``offset``, so that reading would begin at a later
-        record."""
+        """True if the upstream may have removed records at or after ``offset``. A reader that starts at ``offset``
+        would then begin with a later record."""
         return offset < self.start and not (self.has_open_start and offset == 0)
 
     def behind(self, offset: int) -> int:
-        """The number of offsets from ``offset`` to the end. All offsets that denote the same position count as one
-        offset."""
+        """The number of positions from ``offset`` to the end. Offsets that denote the same position count once."""
         if self.files:
             return max(0, self.place(self.end) - self.place(offset))
         return max(0, self.end - max(offset, self.start)) // (self.slack + 1)
 
     def place(self, offset: int) -> int:
-        """The number of bytes of the log's ``files`` before ``offset``; without ``files``, the offset itself. All
-        offsets that denote the same position have the same place."""
+        """The number of bytes of the log's ``files`` before ``offset``; without ``files``, ``offset`` divided by
+        ``slack + 1``. All offsets that denote the same position have the same place."""
         if not self.files:
             return offset // (self.slack + 1)
         return sum(min(size, max(0, offset - first) // (self.slack + 1)) for first, size in self.files)
@@ -121,14 +122,13 @@ class UpstreamSplit:
 class Upstream:
     """The state of the upstream at one moment.
 
-    If the upstream cannot be read, ``error`` is the reason why it cannot be read, and ``splits`` is empty. If the
-    client refuses the value of an option, and therefore sends no request, ``refused_key`` is the option's key, and
-    ``hint`` is the remedy.
+    If the upstream cannot be read, ``error`` is the reason, and ``splits`` is empty. If the client refuses the value of
+    an option, it sends no request. In this case, ``refused_key`` is the option's key, and ``hint`` is the remedy.
 
-    ``missing`` are the names in the options (such as topics) that do not exist upstream. If a name is missing,
-    ``present`` are the existing names, as far as the upstream lists them. ``part`` is the noun for a missing object,
-    such as "topic". ``remedy`` is the command that creates the object; in this command, ``{name}`` stands for the
-    object's name. ``sparse`` maps a topic whose offsets do not count its records (compacted, transactional) to the
+    ``missing`` contains those names in the options, such as the names of topics, that do not exist upstream. If a name
+    is missing, ``present`` contains those existing names that the upstream lists. ``part`` is the noun for a missing
+    object, such as "topic". ``remedy`` is the command that creates the object; in this command, ``{name}`` stands for
+    the object's name. ``sparse`` maps a topic whose offsets do not count its records (compacted, transactional) to the
     reason; :meth:`Connector.look` leaves ``sparse`` empty.
     """
 
@@ -145,13 +145,13 @@ class Upstream:
 
     @property
     def is_reachable(self) -> bool:
-        """True if the upstream responded."""
+        """True if the upstream could be read."""
         return self.error is None
 
 
 def missing_hint(wanted: str, present: Iterable[str], remedy: str = CREATE_TOPIC) -> str:
-    """A hint for a missing name. If there are similar existing names, the hint lists the most similar names. Otherwise,
-    the hint is ``remedy`` with the missing name."""
+    """A hint for a missing name. The hint lists the existing names that are similar to it. If no name is similar, the
+    hint contains ``remedy`` with the missing name, and some existing names."""
     known = sorted(present)
     place = "cluster" if remedy == CREATE_TOPIC else "upstream"
     alike = [name for name in known if name.lower() == wanted.lower()]
@@ -168,11 +168,10 @@ _MOST_TOPICS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOffsets:
-    """The offsets that a consumer group has committed: the next record to read per split.
+    """The offsets that a consumer group has committed.
 
-    Splits without a committed offset are absent.
-
-    ``members`` is the group's current number of consumers; offsets may advance while this number is above 0. If the
+    ``offsets`` maps each split to the offset of the next record to read. Splits without a committed offset are absent.
+    ``members`` is the group's current number of consumers. While there are consumers, the offsets may advance. If the
     group has committed nothing, ``groups`` lists the existing groups.
     """
 
@@ -185,7 +184,7 @@ class UpstreamWatch(Protocol):
     """Polls an upstream over one connection. Not thread-safe."""
 
     def incarnations(self, topics: Sequence[str]) -> Mapping[str, str | None]:
-        """The current incarnation of each topic; deleted topics are absent.
+        """Maps each topic to its current incarnation. Deleted topics are absent.
 
         Raises OSError if the upstream does not respond.
         """
@@ -200,8 +199,8 @@ class UpstreamWatch(Protocol):
 class TermConnector(Protocol):
     """A connector whose upstream divides the history of each split's log into numbered *terms* (Kafka: leader epochs).
 
-    If a log loses records, for example because the new leader does not have them, a term with a greater number begins,
-    and other records are written at the lost offsets.
+    A log may lose records, for example because a new leader does not have them. In this case, a term with a greater
+    number begins, and new records are written at the lost offsets.
     """
 
     def terms(
@@ -226,21 +225,24 @@ class NamingConnector(Protocol):
     """A connector whose sources create objects upstream, each of which needs a name."""
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
-        """The options, with names made from ``unique`` (letters and digits) for objects whose name is missing."""
+        """The options, completed with a name for each object whose name is missing. The names contain ``unique``, which
+        consists of letters and digits."""
         ...
 
 
 @runtime_checkable
 class HoldingConnector(Protocol):
-    """A connector whose readers create an object upstream, such as a slot or a subscription. This object keeps records
-    until rw_sql has committed the records. The object is removed after the source is dropped.
+    """A connector whose readers create an object upstream, such as a slot or a subscription. Because of this object,
+    the upstream keeps records until rw_sql has committed them. The object is removed after the source is dropped.
     """
 
     def release(self, options: Mapping[str, str], *, slot: bool, publication: bool, timeout: float) -> tuple[str, ...]:
-        """Removes objects that a reader created upstream: the object that keeps the records (``slot``), and the object
-        that selects the records (``publication``). The caller may repeat the call.
+        """Removes objects that a reader created upstream. If ``slot`` is true, removes the object that keeps the
+        records. If ``publication`` is true, removes the object that selects the records. The caller may repeat the
+        call.
 
-        Returns a notice for each object that a user must remove. Raises OSError if the call must be repeated.
+        Returns a notice for each object that only a user can remove. Raises OSError if the call failed and must be
+        repeated.
         """
         ...
 
@@ -256,7 +258,8 @@ class KeepingConnector(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PooledTopic:
-    """One topic as :meth:`PooledConnector.pooled_topics` returns it: its incarnation and the ids of its splits."""
+    """The incarnation of a topic, and the ids of its splits. :meth:`PooledConnector.pooled_topics` returns these
+    objects."""
 
     incarnation: str | None
     splits: frozenset[str]
@@ -266,8 +269,8 @@ class PooledTopic:
 class PooledConnector(Protocol):
     """A connector that can request information about the splits of many sources from its upstream in one request.
 
-    Sources at rest are watched with these requests, because a request for many sources takes hardly more work than a
-    request for one source.
+    While the readers of sources are stopped because no records arrive, these requests check for new records. A request
+    for many sources costs the upstream hardly more than a request for one source.
     """
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
@@ -276,7 +279,7 @@ class PooledConnector(Protocol):
 
     def pool_key(self, options: Mapping[str, str]) -> Hashable:
         """Returns a value that is equal for sources whose splits can be requested together. Such sources have the same
-        servers and the same login, and treat uncommitted records in the same way."""
+        servers and the same login, and either all of them or none of them read uncommitted records."""
         ...
 
     def pooled_ends(
@@ -284,9 +287,9 @@ class PooledConnector(Protocol):
     ) -> Mapping[str, int]:
         """The end offsets of these splits, which may be splits of several sources with the same :meth:`pool_key`.
 
-        The result omits a split if its topic was deleted, if the user lacks the permission to read it, or if another
-        broker is becoming its leader. If the split remains absent, the caller starts the reader of the split's source,
-        which reports the reason. Raises OSError if the upstream does not respond.
+        The result omits a split if its topic was deleted, if the user lacks the permission to read the split, or if
+        another broker is becoming the split's leader. If the split remains absent, the caller starts the reader of its
+        source. This reader then reports the reason. Raises OSError if the upstream does not respond.
         """
         ...
 
@@ -299,17 +302,17 @@ class PooledConnector(Protocol):
 
 
 def look_anew(kind: Connector, options: Mapping[str, str]) -> Upstream:
-    """Calls :meth:`Connector.look` over new connections, as a newly started reader would."""
+    """Calls :meth:`Connector.look` over new connections, as a newly started reader would do."""
     if isinstance(kind, KeepingConnector):
         kind.reconnect(options)
     return kind.look(options)
 
 
 class Connector(Protocol):
-    """One kind of upstream. An instance is stateless and has no connection; it serves all sources of its kind.
+    """One kind of upstream. An instance has no state that belongs to one source: it serves all sources of its kind.
 
-    In the methods, ``options`` is the source's complete WITH list without ``connector``: it includes the options of its
-    connection and the values of secrets, and has been checked against the spec.
+    In the methods, ``options`` are all options of the source's WITH list except ``connector``. They include the options
+    of the source's connection and the values of secrets, and have been checked against the spec.
     """
 
     @property
@@ -322,7 +325,7 @@ class Connector(Protocol):
         ...
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Checks that the options are consistent, without contacting the upstream. Raises INVALID_PROPERTY or
+        """Checks that the options are consistent, without contacting the upstream. Raises SqlError INVALID_PROPERTY or
         MISSING_PROPERTY."""
         ...
 
@@ -332,7 +335,8 @@ class Connector(Protocol):
         ...
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """Lists the splits that the options name, with their bounds. Upstream errors are returned, never raised."""
+        """Lists the splits that the options name, with their bounds. Errors of the upstream are not raised: they are in
+        :attr:`Upstream.error`."""
         ...
 
     def offsets_at(
@@ -350,9 +354,10 @@ class Connector(Protocol):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """The topics (as :meth:`split_topic` names them) whose offsets do not count records, with the reason.
+        """The topics whose offsets do not count records, each with the reason. The names are those of
+        :meth:`split_topic`.
 
-        Upstream errors are returned as a reason, never raised.
+        Errors of the upstream are not raised: they are returned as a reason.
         """
         ...
 
@@ -371,15 +376,15 @@ class Connector(Protocol):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> GroupOffsets:
-        """The offsets that a consumer group has committed for the splits.
+        """The offsets that the consumer group ``group`` has committed for the splits.
 
         Raises SqlError NOT_SUPPORTED if the upstream has no consumer groups.
         """
         ...
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """The offset at which reading begins in a split without a state, as ``scan.startup.mode`` determines.
-        ``at_times`` maps the splits to their offsets for mode ``timestamp``."""
+        """The offset at which reading begins in a split without a state, according to the option ``scan.startup.mode``.
+        For the mode ``timestamp``, ``at_times`` maps the splits to these offsets."""
         ...
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
@@ -394,7 +399,7 @@ class Connector(Protocol):
         ...
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """The parts of the upstream that the options name. Splits of other parts are orphans."""
+        """The parts of the upstream (Kafka: the topics) that the options name. Splits of other parts are orphans."""
         ...
 
     def watch(self, options: Mapping[str, str]) -> UpstreamWatch | None:
@@ -426,11 +431,11 @@ class Connector(Protocol):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """A streaming DataFrame of exactly the splits in ``positions``, each from its position.
+        """A streaming DataFrame that reads exactly the splits in ``positions``, each of them from its position.
 
         Columns: ``_rw_split`` string, ``_rw_offset`` long, ``key`` binary, ``value`` binary, ``partition`` string,
         ``timestamp`` timestamp, ``headers`` array<struct<key string, value binary>>. ``max_records`` limits the records
-        of one batch; if it is None, the connector chooses a limit. ``headers`` is NULL unless ``with_headers`` is set.
+        of one batch; if it is None, the connector chooses a limit. ``headers`` is NULL unless ``with_headers`` is true.
         ``columns`` are the source's own columns (name → canonical type), for connectors that generate rows from them.
         """
         ...
@@ -446,8 +451,8 @@ class Connector(Protocol):
     ) -> DataFrame:
         """A DataFrame of the records ``[start, end)`` of each split, with the columns of :meth:`read_stream`.
 
-        Reading fails if the first record of a range no longer exists; later gaps (compacted records, transaction
-        markers) are not errors.
+        Reading fails if the first record of a range no longer exists. Later gaps are not errors, because records may
+        have been compacted, and transaction markers have offsets too.
         """
         ...
 
@@ -461,20 +466,21 @@ class Connector(Protocol):
         ...
 
     def beginning(self, positions: Mapping[str, int]) -> str | None:
-        """The content of the checkpoint file ``sources/0/0``, in which Spark's source stores its first offset.
+        """The content of the checkpoint file ``sources/0/0``, in which Spark's reader stores its first offset.
 
         Returns None if Spark should write the file itself.
         """
         ...
 
     def spark_packages(self) -> tuple[str, ...]:
-        """``ivy://`` coordinates of jars to load with ADD JAR before the first read; empty for a Python reader."""
+        """The ``ivy://`` coordinates of the jars that must be loaded with ADD JAR before the first read; empty for a
+        reader in Python."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One record of a split: ``value`` is the content that ENCODE decodes."""
+    """One record of a split. ``value`` contains the bytes that ENCODE decodes."""
 
     offset: int
     value: bytes | None
@@ -484,8 +490,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """The unread part of a split: offsets ``[start, end)``. ``is_whole`` is true if one batch must read the whole
-    part."""
+    """The offsets ``[start, end)`` of a split, which have not been read. If ``is_whole`` is true, one batch must read
+    all of them."""
 
     split: str
     start: int

@@ -1,7 +1,7 @@
-"""A base for connectors that capture changes to a database.
+"""The base class of the connectors that capture changes to a database.
 
-Spark does not read such a source. A :class:`~rw_sql.connectors.changes.ChangeReader` supplies the rows of each batch as
-Arrow tables (:mod:`rw_sql.runtime.ingest.change_feed`), and a thread writes the rows
+Spark does not read the sources of these connectors. A :class:`~rw_sql.connectors.changes.ChangeReader` supplies the
+rows of each batch as Arrow tables (:mod:`rw_sql.runtime.ingest.change_feed`), and a thread writes the rows
 (:mod:`rw_sql.runtime.jobs.batch_thread`).
 """
 
@@ -52,10 +52,11 @@ class ChangeBase(PlainConnector):
     kept_text = "the server keeps its log until the source continues to read, so the server's disk may fill"
     table_prefix = ("schema", "public")
     table_quotes = '"'
-    """The quotation marks that may enclose a part of a table's name. The first of these marks is the usual one."""
+    """The characters that may enclose a part of a table's name as quotation marks. The first of them is the usual
+    one."""
 
     def is_shareable(self) -> bool:
-        """Returns True: one reader serves all tables and views."""
+        """Returns True: one reader serves all tables and views of a source."""
         return True
 
     def split_topic(self, split: str) -> str:
@@ -63,11 +64,11 @@ class ChangeBase(PlainConnector):
         return split
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """The split id as it is written in the statement."""
+        """Returns ``written`` unchanged: a statement contains the split's id."""
         return written
 
     def plain_name(self, table: str) -> str:
-        """The name with quotes only where they are necessary."""
+        """Returns a table's name with only the necessary quotes."""
         return plain_name(table, self.table_quotes)
 
     @abstractmethod
@@ -77,7 +78,7 @@ class ChangeBase(PlainConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Returns every split, because offsets count bytes instead of records."""
+        """Returns the split and the reason: its offsets count bytes of the server's log, not rows."""
         return dict.fromkeys(self.named_topics(options), "bytes of the server's log, not rows")
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
@@ -85,15 +86,15 @@ class ChangeBase(PlainConnector):
         return split.end
 
     def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
-        """Returns a clause that names two identities: the identity of the present upstream, and the identity of the
-        upstream from which the position comes."""
+        """Returns a clause with the identity of the present upstream, and the identity of the upstream from which the
+        position comes."""
         return (
             f"the upstream is {now.cluster}/{now.incarnation}, but the position belongs to "
             f"{before.cluster}/{before.incarnation}"
         )
 
     def owns_publication(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> bool | None:
-        """Returns False: no publication is created."""
+        """Returns False: unless a subclass overrides this method, the connector creates no publication."""
         return False
 
     def count_changes(
@@ -106,7 +107,7 @@ class ChangeBase(PlainConnector):
         only_first: bool = False,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> ChangeCount | None:
-        """Returns None: the upstream cannot count changes between positions."""
+        """Returns None: unless a subclass overrides this method, the connector cannot count changes."""
         return None
 
     def read_stream(
@@ -133,7 +134,7 @@ class ChangeBase(PlainConnector):
     ) -> DataFrame:
         """Raises SqlError NOT_SUPPORTED: the upstream cannot replay a range.
 
-        The source's log in the warehouse stores the changes.
+        Only the source's log in the warehouse contains the changes of a range.
         """
         raise self._unreadable()
 

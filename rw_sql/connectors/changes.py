@@ -1,9 +1,9 @@
-"""The interface of a connector that captures a database's changes: one reader for all tables of a source.
+"""The interface of a connector that captures a database's changes. One reader reads all tables of a source.
 
-A source has one split, the server's slot (MySQL: its binlog). A position is an increasing integer that denotes the end
-of a committed transaction. A reader at a position has read all transactions that end at or before this position. A
-batch never ends inside a transaction. While the reader streams changes, it reads each table's existing rows in chunks,
-in the order of the primary key. The reader emits chunks and changes in one sequence.
+A source has one split, the server's slot (MySQL: the server's binlog). A position is an increasing integer that denotes
+the end of a committed transaction. A reader at a position has read all transactions that end at or before this
+position. A batch never ends inside a transaction. While the reader streams changes, it reads each table's existing rows
+in chunks, in the order of the primary key. The reader returns chunks and changes in one sequence.
 """
 
 from __future__ import annotations
@@ -32,16 +32,14 @@ requested. A single transaction may exceed this size."""
 
 
 KEY_ORDER = "key order"
-"""The name of the trait that stores the order of the keys of a table whose snapshot has begun. The trait contains the
-collations that the key's columns had when the chunk that ends at :attr:`TableProgress.next_key` was read. If the order
-of the keys has changed since then, the rows after this key are not the unread rows."""
+"""The name of the trait that stores the order of a table's keys, after the table's snapshot has begun. The trait
+contains the collations that the key's columns had when the chunk that ends at :attr:`TableProgress.next_key` was read.
+If the order of the keys has changed since then, the rows after this key are no longer the same as the unread rows."""
 
 
 class CaptureError(SqlError):
-    """The reason why changes cannot be read.
-
-    If ``is_temporary`` is true, a retry with a new reader may succeed without any change upstream.
-    """
+    """Raised if changes cannot be read. The message contains the reason. If ``is_temporary`` is true, a retry with a
+    new reader may succeed without any change upstream."""
 
     def __init__(self, kind: ErrorCode, message: str, *, hint: str | None = None, is_temporary: bool = False) -> None:
         super().__init__(kind, message, hint=hint)
@@ -50,13 +48,14 @@ class CaptureError(SqlError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamColumn:
-    """A column of a database table. ``type`` is in the database's own notation; ``canonical`` is the rw_sql type that
-    the column gets in a column list ``(*)``.
+    """A column of a database table. ``type`` is the column's type in the database's own notation. ``canonical`` is the
+    rw_sql type that the column gets in a column list ``(*)``.
 
-    ``canonical`` is None if rw_sql has no equivalent type; ``refusal`` then contains the reason and a remedy.
+    If rw_sql has no equivalent type, ``canonical`` is None, and ``refusal`` contains the reason and a remedy.
     ``family`` is the name that the connector's module ``types`` gives to all types with the same text form. ``default``
     is the text of the column's default if the default is a constant. ``accepts`` is a function that returns true for
-    each canonical type with which the column can be declared (None: ``canonical`` and the wider types).
+    each canonical type with which the column can be declared. If it is None, the column can be declared with
+    ``canonical`` and with wider types.
     """
 
     name: str
@@ -82,11 +81,11 @@ class UpstreamTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableProgress:
-    """The progress of one table's snapshot. The progress is stored in the commit of the rows that have been read.
+    """The progress of one table's snapshot. It is stored together with the rows that were read, in one commit.
 
     ``table`` is ``schema.table``. ``columns`` maps the known columns to the database's types; it is empty until the
-    reader has read the table's definition. A column's type is empty if only the column's name is known from an earlier
-    snapshot. ``next_key`` is the last key read, as a JSON object; None before the first chunk. ``again`` lists the keys
+    reader has read the table's definition. A column's type is empty if an earlier snapshot has left only the column's
+    name. ``next_key`` is the last key read, as a JSON object; None before the first chunk. ``again`` lists the keys
     (JSON objects) of rows that the next chunk must re-read, because a change to such a row omitted a value that the
     snapshot had not read yet. ``identity`` changes if the table, or its entry in the publication, is dropped and
     recreated under the same name. ``traits`` are further properties of the upstream table. From the traits, the
@@ -96,12 +95,15 @@ class TableProgress:
 
     If the snapshot has not begun, and tables of rw_sql keep the rows of an earlier snapshot, ``continues`` is the
     ``identity`` at the end of the earlier snapshot. The reader must then return all changes after its position, because
-    a snapshot contains no deletes. If neither ``identity`` nor ``continues`` is set, the reader may omit the changes
-    that the snapshot contains. ``kept_for`` lists the tables that keep the rows, in the same notation as a snapshot's
-    name. If ``keeps_times`` is true, these tables have received every change, so a row that is read again keeps its
-    time. ``has_live_tables`` is true if a table of rw_sql reads only changes. The reader may then omit only the changes
-    up to the position ``live_from``, the end of the server's log when the first such table was created (0 if unknown).
-    ``is_repeated``: true if markers enclose the snapshot's rows in the source's log; None in progress of rw_sql 0.1.0.
+    a snapshot contains no deletes. If both ``identity`` and ``continues`` are None, the reader may omit the changes
+    that the snapshot contains. ``kept_for`` lists the tables of rw_sql that keep the rows of the earlier snapshot, in
+    the notation of a snapshot's name. If ``keeps_times`` is true, these tables have received every change. A row that
+    is read again then keeps its stored time.
+
+    ``has_live_tables`` is true if a table of rw_sql reads only changes, without a snapshot. The reader may then omit
+    only the changes up to the position ``live_from``: the end of the server's log when the first of these tables was
+    created (0 if unknown). ``is_repeated`` is true if markers enclose the snapshot's rows in the source's log. It is
+    None if rw_sql 0.1.0 stored the progress.
     """
 
     table: str
@@ -129,17 +131,17 @@ class TableProgress:
 
     @property
     def ignores_columns(self) -> bool:
-        """True if column changes from before the snapshot are ignored. This is the case if every table gets all values
-        again, or if only the names of the columns are known."""
+        """True if changes to the columns from before the snapshot are ignored. This is the case if every table of
+        rw_sql gets all values again, or if only the names of the columns are known."""
         return self.continues is not None and (not self.has_live_tables or "" in self.columns.values())
 
     def to_json(self) -> str:
-        """The progress as JSON, keys sorted."""
+        """The progress as JSON with sorted keys."""
         return json.dumps(asdict(self), sort_keys=True, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> TableProgress:
-        """Parses the text of :meth:`to_json`; missing fields get their defaults."""
+        """Parses the text of :meth:`to_json`. Fields that the text lacks get their default values."""
         made: dict[str, Any] = json.loads(text)
         made |= {key: tuple(made.get(key, ())) for key in ("key_columns", "again")}
         return replace(cls(table=made.pop("table")), **made)
@@ -147,10 +149,11 @@ class TableProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaChange:
-    """A table's columns changed upstream. ``position`` is the end of the first transaction with the new columns.
+    """A change to the columns of an upstream table. ``position`` is the end of the first transaction with the new
+    columns.
 
-    ``added``, ``dropped`` and ``retyped`` map column names to types in the database's notation. ``retyped`` has a
-    column's new type, ``old`` its previous type. A renamed column appears as one dropped and one added column.
+    ``added``, ``dropped`` and ``retyped`` map column names to types in the database's notation. ``retyped`` has the new
+    type of a column, and ``old`` has its previous type. A renamed column appears as one dropped and one added column.
     """
 
     table: str
@@ -193,9 +196,10 @@ def other_key(table: str, before: Sequence[str], now: Sequence[str]) -> CaptureE
 class Taken:
     """The result of :meth:`ChangeReader.take`: whole transactions and whole chunks of snapshots.
 
-    ``records`` has the columns of :func:`records_schema`. ``position`` may be after the last record, because some
-    transactions have no record. ``progress`` covers all tables of the reader. ``end`` is the end of the server's log,
-    as last reported. ``transactions`` is the number of transactions that were read, including those without a record.
+    ``records`` has the columns of :func:`records_schema`. ``position`` is the position after the result. It may be
+    after the last record, because some transactions have no record. ``progress`` covers all tables of the reader.
+    ``end`` is the end of the server's log, according to the server's last report. ``transactions`` is the number of
+    transactions that were read, including those without a record.
     """
 
     records: pa.Table
@@ -209,11 +213,10 @@ class Taken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lack:
-    """An unmet requirement on the server: a sentence about the problem, and the statement or setting that solves it.
-
-    ``check`` is the category of the requirement: server, role, slot, publication, table or column. ``is_for_slot`` is
-    true if the server already has its maximum number of slots, so that dropping a slot meets the requirement.
-    """
+    """A requirement that the server does not meet. ``message`` is a sentence about the problem, and ``hint`` is the
+    statement or the setting that solves it. ``check`` is the category of the requirement: server, role, slot,
+    publication, table or column. ``is_for_slot`` is true if the server already has its maximum number of slots. In this
+    case, dropping a slot solves the problem."""
 
     check: Literal["server", "role", "slot", "publication", "table", "column"]
     message: str
@@ -223,7 +226,8 @@ class Lack:
 
 def unread_column(table: str, name: str, declared: str, there: Collection[str]) -> Lack:
     """The :class:`Lack` for a column that the changes of a table do not contain. ``there`` are the table's columns. If
-    the column is one of these columns, the database generates its values; otherwise the table has no such column."""
+    the column is one of them, the database generates its values, and the message says so. Otherwise, the message says
+    that the table has no such column."""
     if name in there:
         return Lack(
             check="column",
@@ -242,10 +246,10 @@ def unread_column(table: str, name: str, declared: str, there: Collection[str]) 
 class SlotDetails:
     """The columns of SHOW SOURCE SPLITS for a slot.
 
-    ``retained_bytes`` is the size of the log that the server keeps for the slot. ``lag_bytes`` is the size of the
-    log after the acknowledged position. ``status`` is PostgreSQL's ``wal_status``: reserved, extended, unreserved or
-    lost. ``safe_bytes`` is the number of bytes of log that can still be written before the server may invalidate the
-    slot; None if there is no limit.
+    ``retained_bytes`` is the size of the log that the server keeps for the slot. ``lag_bytes`` is the size of the part
+    of the log after the acknowledged position. ``status`` is PostgreSQL's ``wal_status``: reserved, extended,
+    unreserved or lost. ``safe_bytes`` is the number of bytes that the server can still write to the log before it may
+    invalidate the slot; None if there is no limit.
 
     MySQL has no slots. For MySQL, ``name`` is the oldest file of its binary log, ``status`` is the time for which the
     server keeps files, ``files`` are the first position and the size in bytes of each file, and ``per_byte`` is the
@@ -267,7 +271,7 @@ class SlotDetails:
     per_byte: int = 1
 
     def bytes_behind(self, position: int) -> int:
-        """The bytes of the server's log between ``position`` and the end of the log."""
+        """The number of bytes of the server's log between ``position`` and the end of the log."""
         if not self.files:
             return max(0, self.end - position)
         firsts = [first for first, _ in self.files[1:]]
@@ -281,8 +285,8 @@ class SlotDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeCount:
-    """The number of transactions between two positions that changed a table of the source, and the number of changes in
-    these transactions.
+    """The number of those transactions between two positions that changed a table of the source, and the number of
+    their changes.
 
     ``first_end`` is the position after the first of these transactions; None if there is no such transaction. If
     ``is_exact`` is false, the numbers are lower limits, because the upstream did not send all transactions in time.
@@ -299,7 +303,8 @@ class Prepared:
     """The objects that :meth:`ChangeConnector.prepare` found or created upstream. :meth:`ChangeConnector.release` may
     drop the objects that ``prepare`` created. ``state`` is the slot's position. ``end`` is the end of the log after the
     call. The server decodes each change with the publication as it was at the position of the change. If the slot is
-    older than the publication, the publication did not exist before ``end``, so a new source must begin at ``end``."""
+    older than the publication, the publication is known to exist only from ``end`` on. Therefore, a new source must
+    begin at ``end``."""
 
     state: SplitState
     made_slot: bool
@@ -313,61 +318,55 @@ class ChangeReader(Protocol):
     :meth:`close`, which any thread may call."""
 
     def open(self, position: SplitState, tables: Mapping[str, TableProgress]) -> None:
-        """Checks that the server still has all changes after the position, and starts to read from that position.
+        """Checks that the server still has all changes after ``position``, and starts to read them.
 
-        Raises CaptureError if the slot is missing, invalidated, ahead of the position, or in use, or if the slot was
-        recreated. Also raises CaptureError if the position is from another server or timeline, if the publication lacks
-        a table, or if a table has no key.
+        Raises CaptureError if the slot is missing, recreated, invalidated, in use, or ahead of the position. Also
+        raises CaptureError if the position is from another server or timeline, if the publication lacks a table, or if
+        a table has no key.
         """
         ...
 
     def take(self, max_rows: int, wait_seconds: float) -> Taken:
-        """Returns whole transactions and chunks.
-
-        Waits until the result has at least ``max_rows`` rows or BATCH_BYTES bytes, or until ``wait_seconds`` have
-        passed. A single transaction may exceed both limits. Raises CaptureError if the connection is lost; results of
-        earlier calls stay valid.
-        """
+        """Returns whole transactions and whole chunks. Waits until the result has at least ``max_rows`` rows or
+        BATCH_BYTES bytes, or until ``wait_seconds`` have passed. A single transaction may exceed both limits of size.
+        Raises CaptureError if the connection is lost. The results of earlier calls stay valid."""
         ...
 
     def acknowledge(self, position: int) -> None:
-        """Allows the server to discard the log up to this position.
-
-        The caller must have committed all changes up to this position. The caller may repeat the call with the same
-        position.
-        """
+        """Allows the server to discard its log up to this position. The caller must have committed all changes up to
+        this position. The caller may repeat the call with the same position."""
         ...
 
     def set_tables(self, tables: Mapping[str, TableProgress]) -> None:
         """Replaces the set of tables while the reader runs. New tables begin with their snapshot, and removed tables
-        are no longer read.
-
-        The progress of tables that are already being read stays unchanged. Raises CaptureError like :meth:`open`.
-        """
+        are no longer read. The progress of tables that are already being read stays unchanged. Raises CaptureError like
+        :meth:`open`."""
         ...
 
     def set_rate_limit(self, rows_per_second: float | None) -> None:
-        """Limits the rows per second of snapshots; 0 pauses them, None removes the limit."""
+        """Limits the number of rows per second that snapshots read. 0 pauses the snapshots, and None removes the
+        limit."""
         ...
 
     def close(self) -> None:
-        """Closes the connections; a :meth:`take` in progress returns or raises CaptureError."""
+        """Closes the connections. A call of :meth:`take` that is in progress then returns or raises CaptureError."""
         ...
 
 
 @runtime_checkable
 class ChangeConnector(Protocol):
-    """A connector whose sources are read by a :class:`ChangeReader`. ``options`` are as for
+    """A connector whose sources are read by a :class:`ChangeReader`. ``options`` has the same meaning as in
     :class:`rw_sql.connectors.base.Connector`, but :meth:`filled_in` has added missing names."""
 
     passed_text: str
-    """The beginning of a message for a position that is too old. The message continues with the first position that the
-    upstream still has.
+    """The beginning of the message for a position that is too old. The first position that the upstream still has
+    follows this text.
     """
     kept_text: str
     """A clause for a notice. The clause describes what happens to the upstream's log while a source is paused."""
     table_prefix: tuple[str, str]
-    """The word for the first of the two parts of an upstream table's name, and an example of this part."""
+    """The name of an upstream table has two parts. This pair contains the word for the first part, and an example of
+    it."""
 
     def plain_name(self, table: str) -> str:
         """Returns a table's name with only the necessary quotes. All spellings of one name give the same result."""
@@ -382,15 +381,13 @@ class ChangeConnector(Protocol):
         ...
 
     def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
-        """A position that comes from the upstream ``before`` is not valid in the upstream ``now``. Returns the reason
-        as one clause."""
+        """Returns one clause that explains why the position ``before``, which comes from another upstream, is not valid
+        in the upstream ``now``."""
         ...
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
-        """The options, with generated names for missing ``slot.name`` and ``publication.name``.
-
-        ``unique`` is the variable part of these names: letters and digits.
-        """
+        """The options, with generated names for missing ``slot.name`` and ``publication.name``. ``unique`` is the
+        variable part of these names: letters and digits."""
         ...
 
     def describe_table(
@@ -406,16 +403,14 @@ class ChangeConnector(Protocol):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> tuple[Lack, ...]:
-        """The unmet requirements of this source and these tables on the server.
-
-        ``tables`` maps each table to its declared columns (name → canonical type), or to None for all columns. Raises
-        CaptureError if the server does not respond.
-        """
+        """The requirements of this source and these tables that the server does not meet. ``tables`` maps each table to
+        its declared columns (name → canonical type), or to None for all columns. Raises CaptureError if the server does
+        not respond."""
         ...
 
     def owns_publication(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> bool | None:
-        """True if :meth:`prepare` has created the publication for this source, according to a mark on the server; None
-        if :meth:`prepare` would create it; otherwise False. Raises CaptureError."""
+        """True if :meth:`prepare` has created the publication for this source, according to a mark on the server. None
+        if the publication is missing and :meth:`prepare` would create it. Otherwise False. Raises CaptureError."""
         ...
 
     def prepare(
@@ -426,11 +421,9 @@ class ChangeConnector(Protocol):
         awaits_publication: bool = False,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Prepared:
-        """Creates the slot and the publication if they are missing, and adds the tables to the publication.
-
-        The caller may repeat the call. ``awaits_publication`` is true if an earlier call created the publication and
-        then failed, and nothing was read since then. Raises CaptureError.
-        """
+        """Creates the slot and the publication if they are missing. Adds the tables to the publication. The caller may
+        repeat the call. ``awaits_publication`` is true if an earlier call may have created the publication before it
+        failed, and nothing has been read since then. Raises CaptureError."""
         ...
 
     def release(
@@ -441,12 +434,12 @@ class ChangeConnector(Protocol):
         publication: bool,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> tuple[str, ...]:
-        """Drops the slot and the publication, if they exist. ``slot`` and ``publication`` are True only if
-        :meth:`prepare` created the object.
+        """If ``slot`` is true, drops the slot. If ``publication`` is true, drops the publication. Objects that do not
+        exist are ignored. The caller passes True only for an object that :meth:`prepare` created.
 
-        Returns a notice for each object that cannot be dropped with these options; the notice shows the statement that
-        drops the object. Raises a temporary CaptureError if the call must be repeated, because the server does not
-        respond or another reader uses the slot.
+        Returns a notice for each object that cannot be dropped with these options. The notice shows the statement with
+        which a user can drop the object. Raises a temporary CaptureError if the server does not respond, or if another
+        reader uses the slot. The caller must then repeat the call.
         """
         ...
 
@@ -468,9 +461,10 @@ class ChangeConnector(Protocol):
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> ChangeCount | None:
         """Counts the transactions that end after ``start`` and at or before ``end``, and that changed one of the
-        upstream tables ``tables``. With ``only_first``, counts only the first of these transactions. If the upstream
-        itself selects tables (PostgreSQL's publication), counts the changes to these tables. Returns None if the
-        upstream cannot count them, for example while the source is being read, or after some transactions were removed.
+        upstream tables ``tables``. If ``only_first`` is true, counts only the first of these transactions. If the
+        upstream itself selects tables, as PostgreSQL's publication does, ignores ``tables`` and counts the changes to
+        the selected tables. Returns None if the upstream cannot count them, for example while the source is being read,
+        or after some of the transactions were removed.
         """
         ...
 
@@ -479,9 +473,9 @@ def records_schema() -> pa.Schema:
     """The columns of :attr:`Taken.records`.
 
     ``op`` is INSERT, UPDATE, DELETE, SNAPSHOT or TRUNCATE. ``key`` and ``row`` are null or JSON objects that map column
-    names to values in the database's text form. ``key`` is the key before the change; it is set for deletes and for
-    updates that changed the key. ``unchanged`` are columns that are not in the ``row`` of an update, because the
-    database does not send large values that did not change.
+    names to values in the database's text form. ``key`` is the key before the change. It is set for deletes and for
+    updates that changed the key. ``unchanged`` lists columns that the ``row`` of an update lacks, because the database
+    does not send large values that did not change.
     """
     import pyarrow as pa
 

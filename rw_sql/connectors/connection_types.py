@@ -1,4 +1,4 @@
-"""Determines, for each type of connection, the connectors that use the type and the options that the type accepts.
+"""Determines, for each type of connection, which connectors use it and which options it accepts.
 
 A connector's spec marks the options that may be set in a connection.
 """
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 REGISTRY = "schema_registry"
-"""The connection type for schema registries. The clause FORMAT … ENCODE … (…), not WITH, refers to such a
-connection."""
+"""The connection type for schema registries. A connection of this type is named in FORMAT … ENCODE … (…), not in
+WITH."""
 
 
 @cache
@@ -32,7 +32,8 @@ def connection_types() -> tuple[str, ...]:
 
 
 def is_of_sources(kind: str) -> bool:
-    """True if sources with positions use connections of this type.
+    """True if sources use connections of this type. Sources that only REFRESH TABLE reads do not count, because they
+    have no positions.
 
     For such a connection, :meth:`Connector.look` returns the identity of the cluster.
     """
@@ -41,7 +42,8 @@ def is_of_sources(kind: str) -> bool:
 
 @cache
 def connection_spec(kind: str) -> ConnectorSpec:
-    """The spec that defines a connection type's options. Only the options marked for connections apply."""
+    """The spec that contains a connection type's options. Only those options of the spec that are marked for
+    connections belong to the type."""
     if kind == REGISTRY:
         return load_spec(REGISTRY)
     return connector(_sources()[kind]).spec if is_of_sources(kind) else sink_connector(_sinks()[kind]).spec
@@ -59,7 +61,7 @@ def connection_sink(kind: str) -> str:
 
 def place_of(kind: str, key: str) -> str | None:
     """The hint for an option that this connection type does not have. The hint names the place where the option can be
-    set, or the option that the user probably meant. Returns None if there is no such hint."""
+    set, or the option that the user probably meant. Returns None if neither is known."""
     for other in connection_types():
         known = connection_spec(other).option(key)
         if known is not None and known.is_of_connection:

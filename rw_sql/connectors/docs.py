@@ -20,7 +20,7 @@ FOLDER = Path("docs/connectors")
 
 
 def page(spec: ConnectorSpec) -> str:
-    """A connector's page as Markdown."""
+    """A source connector's page as Markdown."""
     blocks = [
         f"<!-- Made from sources/{spec.name}.toml by python -m rw_sql.connectors.docs: change that file. -->",
         f"# {spec.name}",
@@ -91,7 +91,8 @@ def sink_page(spec: ConnectorSpec) -> str:
 
 
 def formats_page() -> str:
-    """The page of FORMAT … ENCODE …: the pairs that each connector accepts, and their options."""
+    """The page of FORMAT … ENCODE …: the supported pairs, the connectors that accept each pair, and the options of each
+    pair."""
     specs = [connector(name).spec for name in connector_names()]
     pairs = [
         (pair.format, pair.encode, ", ".join(s.name for s in specs if pair.encode in s.formats.get(pair.format, ())))
@@ -153,7 +154,7 @@ def registry_page(spec: ConnectorSpec) -> str:
 
 
 def all_pages() -> dict[str, str]:
-    """All pages: file name and text."""
+    """Maps the file name of each page to the page's text."""
     pages = {f"{name}.md": page(connector(name).spec) for name in connector_names()}
     pages["formats.md"] = formats_page()
     pages["schema_registry.md"] = registry_page(load_spec("schema_registry"))
@@ -161,7 +162,7 @@ def all_pages() -> dict[str, str]:
 
 
 def write_pages(folder: Path) -> list[Path]:
-    """Writes all pages; returns the paths of the pages that changed."""
+    """Writes the pages whose text has changed, and returns their paths."""
     changed = []
     for name, text in all_pages().items():
         path = folder / name
@@ -173,7 +174,7 @@ def write_pages(folder: Path) -> list[Path]:
 
 
 def stale_pages(folder: Path) -> list[Path]:
-    """The pages in the folder whose text differs from the generated text."""
+    """The paths of the pages that are missing in the folder, or whose text differs from the generated text."""
     paths = [(folder / name, text) for name, text in all_pages().items()]
     return [path for path, text in paths if not path.exists() or path.read_text(encoding="utf-8") != text]
 
@@ -237,7 +238,7 @@ def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Writes the pages, or with ``--check`` lists the stale pages. Returns the exit status."""
+    """Writes the pages. With ``--check``, only lists the stale pages. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m rw_sql.connectors.docs", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is stale")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="the folder of the pages (docs/connectors)")

@@ -1,8 +1,8 @@
-"""The interface of connectors that read small batches in this process, because Spark's reader is slow for small
-batches.
+"""The interface of connectors that read small batches in this process, because Spark's reader takes long even for a few
+records.
 
 Such a connector returns a :class:`RecordFetcher` for each run of a source's reader. If the fetcher is a
-:class:`FollowingFetcher`, small batches need no streaming query.
+:class:`FollowingFetcher` that can follow the source, small batches need no streaming query.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ class RecordFetcher(Protocol):
     """Fetches small batches in this process, over connections that stay open. One thread fetches at a time."""
 
     def connect(self, splits: Sequence[str]) -> None:
-        """Opens the connections that the first fetch of these splits needs. Waits for the connections only for a short
-        time.
+        """Opens the connections that the first fetch of these splits needs. If the upstream is slow, returns before the
+        connections are open.
 
-        Raises no error if the upstream does not respond. In this case, the first fetch connects, or reports the error.
+        Raises no error if the upstream does not respond. In this case, the first fetch opens the connections, or
+        reports the error.
         """
         ...
 
@@ -35,7 +36,7 @@ class RecordFetcher(Protocol):
         ...
 
     def close(self) -> None:
-        """Closes the connections; a fetch in progress ends without a result."""
+        """Closes the connections. A fetch in progress ends without a result."""
         ...
 
 
@@ -45,31 +46,32 @@ class FollowingFetcher(RecordFetcher, Protocol):
 
     @property
     def can_follow(self) -> bool:
-        """False if the fetcher cannot read the records of this source."""
+        """False if the fetcher cannot receive the records of this source in this way."""
         ...
 
     def follow(self, positions: Mapping[str, int]) -> None:
-        """Begins to receive the records of all splits in the background, each split from its position. Does not wait;
-        :meth:`arrived` reports a failure."""
+        """Begins to receive the records of all splits in the background, from the position of each split. Does not
+        wait, and raises no error. :meth:`arrived` reports failures."""
         ...
 
     def arrived(self, seconds: float, *, most: int) -> Mapping[str, int] | None:
-        """Waits for records, for at most ``seconds``; returns the end of the records that have arrived, by split.
+        """Waits for at most ``seconds`` until records have arrived. Returns, for each split, the offset after the last
+        record that has arrived.
 
-        Splits without new records may be absent. Once more than ``most`` records have arrived, no more records are
-        received until the arrived records are fetched. If :meth:`fetch` is called for records before the returned ends,
-        the call does not wait. Returns None if the caller should use Spark's reader.
+        Splits without new records may be absent. After more than ``most`` records have arrived, no more records are
+        received until those records are fetched. A call of :meth:`fetch` for records before the returned offsets does
+        not wait. Returns None if the caller should use Spark's reader.
         """
         ...
 
     def unfollow(self) -> None:
-        """Ends :meth:`follow`, and discards records that have arrived."""
+        """Stops receiving records, and discards the records that have arrived."""
         ...
 
 
 @runtime_checkable
 class TermFetcher(Protocol):
-    """A fetcher of a :class:`TermConnector`. ``terms`` has, for each split, the greatest term of the records that the
+    """A fetcher of a :class:`TermConnector`. ``terms`` maps each split to the greatest term of the records that the
     last fetch returned."""
 
     terms: Mapping[str, int]
@@ -86,7 +88,7 @@ class FetchingConnector(Protocol):
 
 class UnreadableRecordError(OSError):
     """The upstream has a record at ``offset`` that no reader of this source can read. The error's message contains no
-    remedy, because the remedy depends on the reader that reads the record."""
+    remedy, because the remedy depends on the reader that fails."""
 
     def __init__(self, split: str, offset: int, why: str) -> None:
         super().__init__(f"UNREADABLE {split}: {why}")
@@ -100,6 +102,6 @@ class PartlyStreamingConnector(Protocol):
 
     def unstreamable(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> Mapping[str, int]:
         """Returns the splits whose range ``[start, end)`` the stream may fail to read. The result maps each of these
-        splits to the offset of the split's first record that the stream cannot read. This first record may be before
-        ``start``. Contacts the upstream."""
+        splits to the offset of its first record that the stream cannot read. This offset may be before ``start``.
+        Contacts the upstream."""
         ...

@@ -1,6 +1,8 @@
-"""Defines the valid clauses FORMAT … ENCODE … (…): the supported pairs, with the meaning and the options of each pair.
+"""Defines the valid clauses FORMAT … ENCODE … (…): the supported pairs of a FORMAT and an ENCODE, with the meaning and
+the options of each pair.
 
-Each connector's ``sources/<name>.toml`` lists the pairs that the connector accepts. The keywords are RisingWave's.
+The file ``sources/<name>.toml`` of each connector lists the pairs that the connector accepts. The keywords are the same
+as in RisingWave.
 """
 
 from __future__ import annotations
@@ -28,16 +30,17 @@ DELIMITER = "delimiter"
 WITHOUT_HEADER = "without_header"
 
 GUESS = "guess_number_unit"
-"""A value of the options for times in JSON. With this value, the reader guesses the unit of a number from the size of
-the number, as RisingWave does."""
+"""A value of the options for times in JSON. With this value, the reader guesses the unit of a numeric time from the
+magnitude of the number, as RisingWave does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeOption:
     """One option of FORMAT … ENCODE ….
 
-    If ``choices`` is empty, a value is a single character or, if ``is_text`` is true, any text. If ``is_of_schema`` is
-    true, the option locates the schema, and ``sources/schema_registry.toml`` defines its values.
+    If ``choices`` is not empty, the value must be one of them. Otherwise, the value is any text if ``is_text`` is true,
+    and a single character if it is false. If ``is_of_schema`` is true, the option locates the schema, and
+    ``sources/schema_registry.toml`` defines its values.
     """
 
     key: str
@@ -50,8 +53,8 @@ class EncodeOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatSpec:
-    """One supported pair. If ``has_changes`` is true, the records describe changes to rows, and only tables can use the
-    format."""
+    """One supported pair of FORMAT and ENCODE. If ``has_changes`` is true, the records describe changes to rows, and
+    only tables can use the pair."""
 
     format: str
     encode: str
@@ -66,7 +69,7 @@ class FormatSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeFault:
-    """An error in an option: message and hint."""
+    """The message and the hint for an invalid option. ``key`` is the key of the option."""
 
     key: str
     message: str
@@ -102,13 +105,12 @@ MAP_MODE = "map.handling.mode"
 AS_JSONB = "messages_as_jsonb"
 
 SCHEMA = "_rw_schema"
-"""The name of an option in stored definitions. The value of the option is the schema with which records are decoded.
+"""The name of an option that only stored definitions have. Its value is the schema with which the records are decoded.
 
 The schema is fixed when the object is created.
 """
 KEY_SCHEMA = "_rw_key_schema"
-"""The name of the option that contains the schema of the records' keys. The option is used in the same way as
-:data:`SCHEMA`."""
+"""The name of the option with the schema of the records' keys. Like :data:`SCHEMA`, only stored definitions have it."""
 
 _OF_ONE_ENCODE = {MAP_MODE: "AVRO", AS_JSONB: "PROTOBUF"}
 
@@ -259,8 +261,8 @@ SPECS: Mapping[tuple[str, str], FormatSpec] = {(spec.format, spec.encode): spec 
 """The supported pairs, by FORMAT and ENCODE."""
 
 NOT_HERE = (("DEBEZIUM_MONGO", "JSON"),)
-"""Pairs of FORMAT and ENCODE that rw_sql does not support. RisingWave supports these pairs, for connectors that rw_sql
-also has."""
+"""Pairs of FORMAT and ENCODE that RisingWave supports for connectors that rw_sql also has, but that rw_sql does not
+support."""
 
 _INSTEAD = {
     "NONE": "omit FORMAT NONE ENCODE NONE",
@@ -269,8 +271,8 @@ _INSTEAD = {
 
 
 def instead_of(format: str, encode: str) -> str | None:
-    """Returns the alternative that rw_sql has for a pair of FORMAT and ENCODE that only RisingWave supports. Returns
-    None for any other pair."""
+    """Returns advice on what to use instead of a pair of FORMAT and ENCODE that RisingWave supports and rw_sql does not
+    support. Returns None for any other pair."""
     return _INSTEAD.get(format) or _INSTEAD.get(encode)
 
 
@@ -280,7 +282,7 @@ def find_encode_fault(
     """The error in the first invalid option; None if all options are valid. An option is invalid if the pair of FORMAT
     and ENCODE does not have the option, or does not accept the option's value. The pair must be one of :data:`SPECS`.
 
-    If ``has_header_lines`` is true, the connector reads files, which may begin with a header line.
+    ``has_header_lines`` is true if the connector reads files. Only files may begin with a header line.
     """
     spec = SPECS[format, encode]
     for key, value in options.items():
@@ -334,8 +336,8 @@ def schema_option_fault(key: str, value: str) -> EncodeFault | None:
 
 
 def encode_value(format: str, encode: str, options: Mapping[str, str], key: str) -> str:
-    """Returns an option's value, or the default if the option has no value. If the option has choices, the result is in
-    lower case. Raises KeyError for an unknown option."""
+    """Returns an option's value; if the option is not set, returns its default, or an empty text if it has no default.
+    If the option has choices, the result is in lower case. Raises KeyError for an unknown option."""
     option = SPECS[format, encode].option(key)
     if option is None:
         raise KeyError(f"FORMAT {format} ENCODE {encode} takes no {key}")
@@ -344,8 +346,8 @@ def encode_value(format: str, encode: str, options: Mapping[str, str], key: str)
 
 
 def placeholder_text(value: str) -> str:
-    """Returns the text that a value of Debezium's placeholder option denotes. The value may begin with ``hex:``. If the
-    digits after ``hex:`` are not UTF-8 text in hexadecimal form, returns the empty string."""
+    """Returns the text that a value of Debezium's placeholder option denotes. The value may begin with ``hex:``.
+    Returns the empty string if the text after ``hex:`` is not the hexadecimal form of UTF-8 text."""
     if not value.startswith("hex:"):
         return value
     try:

@@ -1,4 +1,5 @@
 """The output of commands in a terminal: tables, errors, questions and status lines.
 
-Imports: ``errors``, ``session`` and ``plan``'s results. Begin with ``output``.
+This package imports ``masking``, ``session`` and layers below ``session``, but no other package of ``rw_sql.cli``.
+Begin with ``output``.
 """

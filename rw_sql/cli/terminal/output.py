@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 _NO_WIDTH = 100_000
 
 _MOST_LINES = 6
-"""The maximum height of a cell in a table, in lines.
+"""The maximum number of lines of a cell in a table with several columns.
 
-If a result with several columns has a taller cell, the result is printed row by row, with one line per column, as with
-psql's ``\\x``. In a table with such a cell, the other cells of the row would be mostly blank.
+A result with a taller cell is printed row by row, with one line per column, as with psql's ``\\x``. In a table, most of
+the space beside the tall cell would be blank.
 """
 
 
 _WIDEST_WORD = 24
-"""The maximum number of characters of a word that is never broken to make a table fit.
+"""A word in a cell with at most this many characters is never broken to make a table fit.
 
-Longer words in cells may be broken, but headers are never broken.
+Longer words in cells may be broken. Headers are never broken.
 """
 
 _PLACE, _CARET = re.compile(r"LINE \d+: "), re.compile(r"( *)(\^+)")
@@ -46,12 +46,13 @@ _CUT = "…"
 
 Layout = Literal["auto", "table", "records"]
 """The form in which a result is printed. With ``records``, a result is printed row by row, with one line per column.
-With ``auto``, a result is printed as a table, or row by row if the result is too tall or too wide for a table."""
+With ``table``, a result is always printed as a table. With ``auto``, a result is printed as a table unless the table
+would be too wide or a cell would be too tall. In these cases, the result is printed row by row."""
 
 
 class _VisibleConsole(Console):
-    """A console that prints the control characters of a text as escapes. In the cells of tables, control characters are
-    replaced before the table is made, because the widths of columns depend on the text of the cells."""
+    """A console that prints control characters as escapes. The caller of ``print`` must replace the control characters
+    in the cells of a table, because the widths of the columns depend on the replaced text."""
 
     def print(self, *objects: Any, **options: Any) -> None:
         super().print(*map(_visible, objects), **options)
@@ -82,12 +83,13 @@ def console_for(stream: TextIO | None = None) -> Console:
 
 
 def print_rows(console: Console, rows: Rows, *, layout: Layout = "auto", is_plan: bool = False) -> None:
-    """Prints a result as a table with the number of rows. Prints nothing if the result has no columns. ``is_plan`` is
-    True if the rows are the result of EXPLAIN and are printed as text.
+    """Prints a result, followed by the number of rows. Prints nothing if the result has no columns.
 
-    If a table with unbroken headers does not fit, the table is printed without lines between its columns. If this
-    narrower table does not fit either, or if the table has tall cells, the result is printed row by row, unless
-    ``layout`` requires a table.
+    ``is_plan`` is True if the rows are the result of EXPLAIN. A terminal shows such rows as text without a frame,
+    unless ``layout`` is ``records``.
+
+    With the layout ``auto``, a table that is too wide is printed without lines between its columns. If this narrower
+    table is still too wide, or if a cell is too tall, a result with several columns is printed row by row.
     """
     if not rows.columns:
         return
@@ -119,13 +121,13 @@ def _with_visible_cells(rows: Rows) -> Rows:
 
 
 def fits(rows: Rows, width: int) -> bool:
-    """True if a table of this width can have unbroken headers and readable cells."""
+    """True if a table without lines between its columns fits into this width with unbroken headers and readable
+    cells."""
     return _column_widths(rows, width, is_compact=True) is not None
 
 
 def _print_plan(console: Console, rows: Rows) -> None:
-    """Prints the lines of EXPLAIN without a frame. A line that is too long is wrapped, and its continuation is
-    indented."""
+    """Prints the lines of EXPLAIN without a frame. Long lines are wrapped, and their continuations are indented."""
     for (line,) in rows.rows:
         indent = len(line or "") - len((line or "").lstrip())
         parts = textwrap.wrap(
@@ -145,8 +147,8 @@ def _is_tall(rows: Rows) -> bool:
 
 
 def _column_widths(rows: Rows, width: int, *, is_compact: bool = False) -> list[int] | None:
-    """The widths of the columns in a table that is ``width`` wide; None if the headers do not fit, or if cells would be
-    too narrow to read.
+    """The widths of the columns in a table of at most ``width`` characters. Returns None if the headers do not fit, or
+    if cells would be too narrow to read.
 
     A compact table has two spaces between its columns in place of lines.
     """
@@ -235,7 +237,7 @@ def print_cancelled(message: str) -> None:
 def _with_fitting_place(message: str, width: int) -> str:
     """The text of an error, shortened so that the quoted line and the caret below it fit into a terminal.
 
-    If the terminal broke the line, the caret would be below another word.
+    If the terminal wrapped the quoted line, the caret would no longer be below the word that it marks.
     """
     lines = message.split("\n")
     for at in range(len(lines) - 1):

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from rw_sql.session.attach import Question
 
 Answer = Callable[["Question"], bool]
-"""The type of a function that answers the question before an unsafe statement. A positive answer confirms only this
+"""The type of a function that decides whether an unsafe statement is confirmed. The result True confirms only this
 statement."""
 
 
 def choose_answer(console: Console, *, is_confirmed: bool, tokens: frozenset[str]) -> Answer | None:
-    """Returns the function that decides whether an unsafe statement of a script is carried out. The decision is based
-    on ``--yes``, on a token, or on the user's answer at the terminal. Returns None if there is no way to confirm a
-    statement.
+    """Returns the function that decides whether an unsafe statement of a script is run. The decision is based on
+    ``--yes`` (``is_confirmed``), on the ``tokens`` of ``--confirm``, or on the user's answer at the terminal. Returns
+    None if none of these three ways is available.
 
-    The function always prints the preview before the answer. The user writes ``--yes`` before the preview is known, so
-    ``--yes`` suffices only if the statement's ALLOW names the predicted gaps and duplicates.
+    The function prints the preview before it confirms a statement. The user gives ``--yes`` before the preview is
+    known. Therefore, ``--yes`` suffices only if the statement's ALLOW names the predicted gaps and duplicates.
     """
     can_ask = console.is_terminal and sys.stdin.isatty()
     if not (is_confirmed or tokens or can_ask):
@@ -47,10 +47,11 @@ def choose_answer(console: Console, *, is_confirmed: bool, tokens: frozenset[str
 def first_unconfirmed(
     console: Console, questions: Iterable[Question], *, is_confirmed: bool, tokens: frozenset[str]
 ) -> Question | None:
-    """Returns the first question that the result of :func:`choose_answer` cannot confirm by ``--yes``, by a token or by
-    asking the user. Returns None if there is no such question.
+    """Returns the first question that the function from :func:`choose_answer` could not confirm: ``--yes`` does not
+    suffice, no token applies, and no terminal is available. Returns None if there is no such question.
 
-    For a question that is not final, any token suffices, because the question's own token is not known yet.
+    Each token counts for one question. For a question that is not final, any token counts, because the question's own
+    token is not known yet.
     """
     if console.is_terminal and sys.stdin.isatty():
         return None
@@ -66,8 +67,8 @@ def first_unconfirmed(
 
 
 def ask_at_terminal(console: Console, question: Question) -> bool:
-    """Shows the preview and waits for the answer ``yes``. Any other answer, including the end of input, counts as
-    no."""
+    """Shows the preview and waits for an answer. Returns True for ``yes`` or ``y`` in any case of letters. Any other
+    answer, including the end of input, counts as no."""
     show_preview(console, question)
     try:
         reply = console.input(Text("Go ahead? Type yes: ", style="bold"))

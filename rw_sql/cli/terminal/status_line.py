@@ -1,8 +1,8 @@
-"""Shows a status line for commands that run longer than a second. The line contains the time that has passed, and the
-jobs for which the command waits.
+"""Shows a status line for commands that run longer than a second. The line contains the elapsed time, the current
+activity, and the jobs for which the command waits.
 
-At a terminal, the line is redrawn in place, and is removed when the statement has ended. Elsewhere, lines are printed
-to standard error, at intervals that increase with the duration of the statement.
+At a terminal, the line is redrawn in place, and is removed when the activity ends. Elsewhere, new lines are printed to
+standard error, at intervals that grow with the elapsed time.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _BAR = 20
 _ECHOED = 8
 """The number of columns that stay free at the end of the last line.
 
-The terminal writes ``^C`` in these columns for each Ctrl-C. If this text continued on the next line, a part of the
-status would stay on the screen.
+The terminal writes ``^C`` in these columns for each Ctrl-C. If ``^C`` wrapped to the next line, the status could not be
+removed completely.
 """
 
 
@@ -67,14 +67,14 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """An activity of a command other than a statement, such as starting Spark."""
+    """An activity that is not a statement, such as starting Spark."""
 
     what: str
     jobs: tuple[JobPhase, ...] = ()
 
 
 class StatusLine:
-    """The status line of a command. ``describe`` is called from a separate thread while a statement runs."""
+    """The status line of a command. ``describe`` returns the current activity. It is called from a separate thread."""
 
     def __init__(
         self,
@@ -98,8 +98,8 @@ class StatusLine:
 
     @contextmanager
     def running(self, *, line_after: float = SHOWN_AFTER) -> Iterator[None]:
-        """A context manager that shows the status of the ``with`` block once the block has run for a second. On a
-        stream that cannot be redrawn in place, the first line is printed after ``line_after`` seconds."""
+        """A context manager that shows the status while its block runs. The status appears after a second. On a stream
+        that cannot be redrawn in place, the first line is instead printed after ``line_after`` seconds."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="rw_sql-status", daemon=True)
             self._thread.start()
@@ -129,7 +129,8 @@ class StatusLine:
                     self._resume(self._clock())
 
     def _begin(self) -> None:
-        """Prepares the status line. The caller must call this method in the thread of the statement."""
+        """Prepares the status line; does nothing in this class. :meth:`running` calls this method in the thread that
+        runs the statement."""
 
     def _wait(self, seconds: float) -> None:
         """Delays the next status by this many seconds."""
@@ -168,8 +169,8 @@ class StatusLine:
                     self._show(progress, self._clock() - self._started)
 
     def _described(self) -> Progress:
-        """Returns the running activity. If the activity cannot be described, the result is ``running``, so that the
-        display continues."""
+        """Returns the current activity. If ``describe`` raises an exception, returns an activity named ``running``
+        instead, and the display continues."""
         try:
             return self._describe()
         except Exception:
@@ -194,7 +195,8 @@ class StatusLine:
 
 @contextmanager
 def _whole() -> Iterator[None]:
-    """A context manager for removing the status line. A second Ctrl-C takes effect only after the ``with`` block."""
+    """A context manager for the code that removes the status line. In the main thread, a Ctrl-C during the block takes
+    effect only after the block."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
         yield
         return
@@ -213,8 +215,8 @@ def _is_redrawn(console: Console) -> bool:
 
 
 def own_stderr() -> TextIO:
-    """A copy of standard error that still writes to the terminal while the original descriptor is redirected to a
-    file."""
+    """A copy of standard error. The copy still writes to the terminal after the original descriptor is redirected to a
+    file. Returns ``sys.stderr`` itself if it has no descriptor."""
     try:
         return os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1, encoding="utf-8", errors="backslashreplace")
     except (OSError, ValueError):  # a stream without a descriptor, as in a notebook
@@ -222,7 +224,8 @@ def own_stderr() -> TextIO:
 
 
 def line_of(progress: Progress, seconds: float) -> str:
-    """Returns the status in one line, such as ``running for 12 s: planning``. The jobs follow, separated by ``;``."""
+    """Returns the status in one line, such as ``running for 12 s: planning``, followed by the jobs. The parts are
+    separated by ``;``."""
     jobs, more = jobs_shown(progress)
     return "; ".join(
         [f"running for {elapsed(seconds)}: {progress.what}", *map(str, jobs), *([f"{more} more"] if more else [])]
@@ -230,7 +233,7 @@ def line_of(progress: Progress, seconds: float) -> str:
 
 
 def jobs_shown(progress: Progress) -> tuple[tuple[JobPhase, ...], int]:
-    """Returns the jobs that a status lists, and the number of the other jobs."""
+    """Returns the jobs that a status lists, and the number of jobs that it omits."""
     return progress.jobs[:_MOST_JOBS], max(0, len(progress.jobs) - _MOST_JOBS)
 
 

@@ -36,7 +36,8 @@ class Transcript:
         is_quiet: bool = False,
         hide: Callable[[str], str] = masked,
     ) -> None:
-        """``hide`` replaces the secrets in a statement's text with asterisks."""
+        """``hide`` replaces the secrets in a text with asterisks. If ``answer`` is None, no question can be answered.
+        If ``is_quiet`` is true, the texts of statements are not printed."""
         self._console = console
         self._answer = answer
         self._is_quiet = is_quiet
@@ -44,15 +45,15 @@ class Transcript:
         self._is_told = False
 
     def begin(self) -> None:
-        """Begins the next statement: records that its text has not been printed yet. Without this call, the record
-        could still be about the previous statement, if an error ended that statement after its text was printed
-        together with its question."""
+        """Begins the next statement, whose text has not been printed yet. The call is necessary because an error may
+        end a statement after its text was printed with its question. Without the call, the text of the next statement
+        would then be omitted."""
         self._is_told = False
 
     @property
     def answer(self) -> Answer | None:
-        """The function that answers the question before an unsafe statement; None if nobody can answer. The function
-        prints the statement, followed by the preview."""
+        """The function that answers the question before an unsafe statement; None if no question can be answered. The
+        function prints the statement before the preview."""
         return None if self._answer is None else self._ask
 
     def show(self, statement: StatementText, result: DataFrame | None) -> None:
@@ -61,8 +62,8 @@ class Transcript:
         self.show_outcome(statement.text, None if result is None else read_values(result))
 
     def show_outcome(self, text: str, result: Values | None, plan: tuple[str, ...] | None = None) -> None:
-        """Prints a statement, and its rows or predicted effect. If the statement was already printed with its question,
-        does not print the statement again."""
+        """Prints a statement's text, its rows (``result``) and its predicted effect (``plan``), if they are given.
+        Omits the text if it was already printed with the statement's question."""
         if not self._is_told:
             self._tell(text)
         self._is_told = False
@@ -73,7 +74,7 @@ class Transcript:
         self._console.print()
 
     def say(self, text: str) -> None:
-        """Prints ``text``, in which asterisks replace the secrets."""
+        """Prints ``text`` with asterisks in place of its secrets."""
         self._console.print(Text(self._hide(text)))
 
     def _ask(self, question: Question) -> bool:

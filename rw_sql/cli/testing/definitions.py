@@ -1,5 +1,5 @@
-"""Reads the pipeline under test. The module reads the CREATE statements in the pipeline's files, and the names of the
-objects that the views read."""
+"""Reads the pipeline under test: the CREATE statements in its files, and the names of the objects that each view
+reads."""
 
 from __future__ import annotations
 
@@ -67,12 +67,14 @@ class Defined:
 def read_definitions(
     files: Sequence[str], variables: Mapping[str, str], env: str | None = None
 ) -> tuple[dict[str, Defined], SecretHider]:
-    """The sources, tables and materialized views that ``files`` create, by name. Spark's statements are skipped. The
-    second result hides the values of variables whose names suggest that they are secret.
+    """The sources, tables and materialized views that ``files`` create, by name. A SET statement applies to the objects
+    that follow it in its file. All other statements are skipped. The second result hides the values of variables whose
+    names suggest that the values are secret.
 
     ``env`` is the environment whose files contain the values of ``${name}``.
 
-    Raises WrongTestError if a file cannot be read, a statement is wrong, or two files create the same name.
+    Raises WrongTestError if a file cannot be read, a statement is invalid, or two statements create objects with the
+    same name.
     """
     found: dict[str, Defined] = {}
     try:
@@ -107,9 +109,9 @@ def read_definitions(
 
 
 def input_columns(statement: Input) -> tuple[tuple[str, str], ...]:
-    """Returns the columns for which a test can give values in the rows of an input, with the columns' Spark types.
-    These are the columns of the definition and of INCLUDE, without generated columns and without the columns that the
-    definition takes from the upstream."""
+    """Returns the columns that a test's rows may fill and whose types are known from the definition, each with its
+    Spark type. These are the INCLUDE columns, and the declared columns except generated columns. Columns that the
+    definition takes from the upstream are missing."""
     if isinstance(statement, ast.CreateSource) and is_cdc(statement):
         return CDC_COLUMNS
     name = _including(statement)
@@ -118,7 +120,7 @@ def input_columns(statement: Input) -> tuple[tuple[str, str], ...]:
 
 
 def takes_columns(statement: Input) -> bool:
-    """True if the columns come from the upstream, which means from a captured table or from the schema of the
+    """True if the definition takes columns from the upstream: from a captured table, or from the schema of the
     records."""
     if statement.wildcard is not None:
         return True
@@ -131,10 +133,10 @@ def has_hidden_columns(statement: Input) -> bool:
 
 
 def fed_from_delta(statement: Input, path: str, taken: Iterable[tuple[str, str]] = ()) -> str:
-    """Returns a statement with the same columns that reads a Delta table. The columns of the Delta table have the same
-    names.
+    """Returns a statement that creates the same columns as ``statement``, but reads them from the Delta table at
+    ``path``. The table's columns have the same names.
 
-    ``taken`` are columns with rw_sql's types. These columns replace the columns that the definition takes from the
+    ``taken`` are columns, each with its rw_sql type. They replace the columns that the definition takes from the
     upstream. If the definition also takes the table's key from the upstream, the changed statement has no key.
     """
     if isinstance(statement, ast.CreateSource) and is_cdc(statement):
@@ -152,7 +154,7 @@ def fed_from_delta(statement: Input, path: str, taken: Iterable[tuple[str, str]]
 
 
 def fed_from_kafka(statement: Input, topic: str, bootstrap: str) -> str:
-    """Returns a statement with the same columns and format that reads a topic."""
+    """Returns a statement that reads a topic, with the same columns and the same format as ``statement``."""
     options = _options({"connector": "kafka", "topic": topic, "properties.bootstrap.server": bootstrap})
     return render(replace(statement, options=options))
 
@@ -175,8 +177,9 @@ def _plain_column(connector_name: str, column: ast.IncludeColumn) -> ast.ColumnD
 
 
 def _including(statement: Input) -> str:
-    """Returns the connector that fills the INCLUDE columns of an input. For a captured table, this is PostgreSQL's
-    connector, because it has the INCLUDE columns of all connectors that capture changes."""
+    """Returns the name of the connector that fills the INCLUDE columns of an input; empty if the input has no
+    connector. For a captured table, this is PostgreSQL's connector, because it has the INCLUDE columns of all
+    connectors that capture changes."""
     return connector_of(statement) or ("postgres-cdc" if statement.cdc_table is not None else "")
 
 

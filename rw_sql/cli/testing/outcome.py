@@ -1,4 +1,4 @@
-"""Defines the outcome of a test, and the errors of tests that do not pass."""
+"""Defines the outcome of a test, and the exceptions that end a test that does not pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 
 class MismatchError(Exception):
-    """Raised if the result of a statement differs from the expectation of a test.
+    """Raised if the result of a statement differs from the result that a test expects.
 
     The error has a one-line message and details. ``line`` is the line number in the test's file.
     """
@@ -20,7 +20,7 @@ class MismatchError(Exception):
 
 
 class WrongTestError(Exception):
-    """Raised if a test file is invalid. This error does not concern the tested pipeline."""
+    """Raised if a test or its file is invalid, as opposed to a pipeline with an unexpected result."""
 
     def __init__(self, message: str, *, file: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -43,11 +43,11 @@ class NothingToRunError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestOutcome:
-    """One executed test. The status ``failed`` means that a result differs from the expectation, and the status
-    ``error`` means that the test could not be run.
+    """The outcome of one test. The status ``failed`` means that a result differs from the expectation. The status
+    ``error`` means that the test could not be run. The status ``skipped`` means that the test was not run.
 
-    ``notes`` are warnings, which a passed test may have too. If the run records rows, ``rewritten`` is the file's text
-    with the actual rows in place of the expected rows.
+    ``notes`` are warnings, which a passed test may have too. If the run records rows, and these rows change the file's
+    text, ``rewritten`` is the new text; otherwise it is None.
     """
 
     __test__ = False
@@ -64,5 +64,6 @@ class TestOutcome:
 
     @property
     def id(self) -> str:
-        """The test's id, ``file`` or ``file::name``. The id also selects the test on the command line."""
+        """The test's id: ``file``, or ``file::name`` for a unit test. The id also selects the test on the command
+        line."""
         return f"{self.file}::{self.name}" if self.name else self.file

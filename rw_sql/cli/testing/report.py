@@ -92,7 +92,7 @@ class TestReport:
 
 
 def print_outcome(console: Console, outcome: TestOutcome, hide: Callable[[str], str]) -> None:
-    """Prints one line for a finished test. If the test failed, prints the failure too."""
+    """Prints one line for a finished test, followed by its message, its details and its notes, if it has any."""
     line = Text(f"{outcome.status:7} ", style=_STYLES[outcome.status])
     line.append(f"{outcome.id} ({outcome.seconds:.1f} s)", style="default")
     console.print(line, soft_wrap=True)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Row = tuple[str, ...]
-"""A row as text, one text per column."""
+"""A row, as the texts of its values."""
 
 _MOST_ROWS = 40
 _WIDEST = 60
@@ -19,8 +19,8 @@ _MISSING, _UNEXPECTED, _CHANGED = "-", "+", "~"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The difference between the expected and the found rows. ``changed`` contains pairs of an expected row and the
-    most similar found row."""
+    """The difference between the expected and the found rows. ``changed`` contains pairs: an expected row that was not
+    found, and a similar unexpected row. ``equal`` is the number of expected rows that were found."""
 
     columns: Row
     missing: tuple[Row, ...]
@@ -30,7 +30,7 @@ class Difference:
 
     @property
     def is_empty(self) -> bool:
-        """True if the rows are the same."""
+        """True if the expected and the found rows are the same."""
         return not (self.missing or self.unexpected or self.changed)
 
     @property
@@ -67,7 +67,8 @@ class Difference:
 
 
 def compare_rows(columns: Sequence[str], expected: Sequence[Row], found: Sequence[Row]) -> Difference:
-    """The difference between rows regardless of their order. Duplicate rows are counted."""
+    """Compares rows regardless of their order. A row that occurs several times must be found as many times as
+    expected."""
     wanted, had = Counter(expected), Counter(found)
     missing, unexpected = list((wanted - had).elements()), list((had - wanted).elements())
     changed: list[tuple[Row, Row]] = []
@@ -89,7 +90,7 @@ def compare_rows(columns: Sequence[str], expected: Sequence[Row], found: Sequenc
 
 
 def compare_lists(columns: Sequence[str], expected: Sequence[Row], found: Sequence[Row]) -> str | None:
-    """The difference between rows whose order matters, as text; None if the rows are the same."""
+    """Compares rows whose order matters. Returns the difference as text; None if the rows are the same."""
     if list(expected) == list(found):
         return None
     if sorted(expected) != sorted(found):

@@ -59,7 +59,7 @@ TEST_SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC "
     "-Xmn256m -XX:MetaspaceSize=256m -Djdk.lang.Process.launchMechanism=VFORK",
 }
-"""The Spark settings for tests, which are short and have few rows."""
+"""The Spark settings for tests. Tests take a short time and have few rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +95,9 @@ Test = SltTest | ViewTest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestOptions:
-    """The options for running tests. ``labels`` are the labels for skipif and onlyif. If ``is_recording`` is set, the
-    run rewrites expected rows."""
+    """The options for running tests. ``labels`` are the labels for skipif and onlyif. If ``is_recording`` is true, the
+    actual rows replace the expected rows in ``.slt`` files. If ``stops_at_first`` is true, no test begins after the
+    first failure."""
 
     __test__ = False
 
@@ -111,9 +112,9 @@ class TestOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """The tests that were found, and the invalid files. ``hide`` hides the values of variables whose names suggest that
-    they are secret. These are the given variables, and the variables of the tests, of their definitions and of their
-    environments."""
+    """The tests that were found, and the errors of invalid files. ``hide`` hides the values of variables whose names
+    suggest that the values are secret. It covers the variables of the command line, of the tests' files, of their
+    definitions and of their environments."""
 
     tests: tuple[Test, ...]
     wrong: tuple[WrongTestError, ...]
@@ -123,7 +124,7 @@ class Collected:
 def collect(paths: Sequence[str], variables: Mapping[str, str], env: str | None = None) -> Collected:
     """Collects the tests of files and folders.
 
-    ``file::name`` selects tests of a file. The name may contain ``*`` and ``?``.
+    A path ``file::name`` selects the unit tests of a file by name. The name may contain the wildcards ``*`` and ``?``.
 
     Raises WrongTestError for a path that does not exist or contains no test.
     """
@@ -186,7 +187,8 @@ def _tests_of(file: str, variables: Mapping[str, str], env: str | None) -> tuple
 
 
 class Bench:
-    """One Spark for all tests, and a broker if needed. Each test gets its own session, database and warehouse."""
+    """One Spark application for all tests, and a broker if the options require it. Each test gets its own session,
+    database and warehouse."""
 
     def __init__(self, spark: SparkSession, folder: Path, options: TestOptions, bootstrap: str | None) -> None:
         self._spark = spark
@@ -199,10 +201,9 @@ class Bench:
         self._is_over = threading.Event()
 
     def run_all(self, tests: Sequence[Test], tell: Callable[[TestOutcome], None]) -> list[TestOutcome]:
-        """Runs tests in parallel.
+        """Runs tests in parallel, in as many threads as ``workers`` of the options.
 
-        ``tell`` is a function that receives each outcome as soon as the outcome is known. The result has the outcomes
-        in the order of the tests.
+        ``tell`` receives each outcome when the test has ended. The result has the outcomes in the order of the tests.
         """
         with ThreadPoolExecutor(max_workers=self._options.workers, thread_name_prefix="rw_sql-test") as pool:
             running = [pool.submit(self._one, test, tell) for test in tests]
@@ -291,7 +292,8 @@ class Bench:
 
     @contextmanager
     def _session(self) -> Iterator[tuple[Attached, Path]]:
-        """Returns a session for one test, with a database and a warehouse that no other test uses."""
+        """A context manager that yields an attached session and a folder for one test. No other test uses the session's
+        database, the warehouse or the folder."""
         from rw_sql.session.attach import attach, detach
 
         number = next(self._numbers)
@@ -318,9 +320,9 @@ class Bench:
 
     @contextmanager
     def _own_topics(self, topics: frozenset[str]) -> Iterator[None]:
-        """A context manager that makes files with the same topic run one after another.
+        """A context manager inside which no other test that creates one of these topics runs.
 
-        At the start of each file, the topic does not exist.
+        The topics are deleted after the block. Therefore, they do not exist when the next test begins.
         """
         from rw_sql.cli.servers.kafka_topics import delete_topic, partition_count
 
@@ -338,7 +340,8 @@ class Bench:
 
 
 def run_tests(tests: Sequence[Test], options: TestOptions, tell: Callable[[TestOutcome], None]) -> list[TestOutcome]:
-    """Starts Spark and the broker and runs the tests. Raises SqlError if Spark or the broker does not start."""
+    """Starts Spark and, if the options require it, a broker, and runs the tests. Raises SqlError if Spark or the broker
+    does not start."""
     from rw_sql.cli.process_cleanup import keep_tidy
     from rw_sql.cli.servers.kafka_broker import start_broker, stop_broker
     from rw_sql.cli.spark_start import spark_for

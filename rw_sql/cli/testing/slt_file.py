@@ -1,4 +1,4 @@
-"""Reads ``.slt`` files. The format is sqllogictest in the syntax of its Rust runner, with additional directives for
+"""Reads ``.slt`` files. The format is that of sqllogictest's Rust runner, with additional directives such as those for
 Kafka.
 
 Records are separated by empty lines, and ``#`` begins a comment::
@@ -7,9 +7,9 @@ Records are separated by empty lines, and ``#`` begins a comment::
     statement error [CODE] [regex]      the statement below fails with this code or SQLSTATE and a text that matches
     query TI [rowsort | valuesort]      the query returns the rows below ``----``: T text, I integer, R real, ? anything
     query error [CODE] [regex]          like ``statement error``, for a query
-    query T retry 100 backoff 200ms     the query is run again until its rows match
+    query T retry 100 backoff 200ms     the query is run up to 100 times, 200 ms apart, until its rows match
     query TT columns kind,statement     only these columns of the query's result are compared
-    flush                               waits until every view has read everything
+    flush                               runs FLUSH, which waits until all existing records have reached the views
     include common/*.slt                adds the records of other files; the path is relative to this file's folder
     objects ..                          creates the objects that a folder defines, in the order of their dependencies
     let a, b                            the query below returns one row, whose values become ``${a}`` and ``${b}``
@@ -65,12 +65,13 @@ _WORDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SltRecord:
-    """One record. The fields are the words of the record's first line, the lines below the first line, and for a query
-    the expected rows.
+    """One record. ``words`` are the words of the record's first line. ``body`` contains the lines below the first line,
+    up to the line ``----``. ``rows`` contains the lines below ``----``: the expected rows of a query, or the expected
+    text of an error.
 
-    ``file`` and the 1-based ``line`` are the record's position. ``rows_at`` is the index of the first expected row's
-    line in the file, and ``end`` is the index after the record's last line. ``conditions`` are the record's skipif and
-    onlyif conditions.
+    ``file`` and the 1-based ``line`` are the record's position. ``rows_at`` is the 0-based index of the line with the
+    first expected row, and ``end`` is the index after the record's last line. ``conditions`` are the record's skipif
+    and onlyif conditions.
     """
 
     file: str
@@ -83,12 +84,16 @@ class SltRecord:
     conditions: tuple[tuple[str, str], ...] = ()
 
     def counts(self, labels: frozenset[str]) -> bool:
-        """True if the record applies to an engine with these labels."""
+        """True if the record must be run by an engine with these labels, according to the record's conditions."""
         return all((label in labels) == (word == "onlyif") for word, label in self.conditions)
 
 
 def read_records(text: str, file: str, *, within: tuple[str, ...] = ()) -> list[SltRecord]:
-    """The records of a file and of the files that it includes. Raises WrongTestError with the line."""
+    """The records of a file and of the files that it includes. Raises WrongTestError with the line of the error.
+
+    ``within`` contains the resolved paths of the file and of the files that include it. It is empty for a test's own
+    file.
+    """
     lines = text.split("\n")
     records: list[SltRecord] = []
     conditions: list[tuple[str, str]] = []
@@ -180,14 +185,13 @@ def _included(record: SltRecord, within: tuple[str, ...]) -> list[SltRecord]:
 
 
 def topics_of(records: list[SltRecord]) -> frozenset[str]:
-    """The topics that a file creates. Two files that create the same topic cannot run in parallel."""
+    """The topics that these records create. Two files that create the same topic cannot run in parallel."""
     return frozenset(record.words[1] for record in records if record.words[0] == "topic" and len(record.words) > 1)
 
 
 def rewritten(text: str, file: str, records: list[SltRecord], found: dict[int, list[str]]) -> str:
-    """Returns the file's text, in which the rows in ``found`` replace the expected rows. ``found`` contains
-    the new rows of each query. The keys of ``found`` are the indexes of the lines at which the queries' expected rows
-    begin."""
+    """Returns the file's text, in which the rows in ``found`` replace the expected rows. Each key of ``found`` is the
+    index of the line at which a query's expected rows begin, and the value contains the new rows."""
     lines = text.split("\n")
     for record in reversed(records):
         if record.file == file and record.rows_at in found:

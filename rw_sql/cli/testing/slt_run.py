@@ -52,7 +52,7 @@ warehouse at a time.
 
 
 def shown(value: object) -> str:
-    """A value as written in a ``.slt`` file."""
+    """A value in the form in which a ``.slt`` file contains it."""
     match value:
         case None:
             return "NULL"
@@ -72,11 +72,11 @@ def shown(value: object) -> str:
 
 @dataclass(slots=True)
 class SltRun:
-    """One run of a file. ``names`` are the values of ``${…}``. ``found`` contains the rows to record: it maps the index
-    of the line at which a query's expected rows begin to the new rows.
+    """One run of a file. ``names`` maps the names in ``${…}`` to their values. ``found`` contains the rows to record.
+    Each key is the index of the line at which a query's expected rows begin, and the value contains the new rows.
 
-    If ``is_recording`` is true, rows that differ from the expected rows are recorded, and no MismatchError is raised.
-    Nothing is recorded for included files, because other files may include the same files.
+    If ``is_recording`` is true, a query whose rows differ from the expected rows raises no MismatchError, and its rows
+    are recorded. This does not apply to the queries of an included file, because other files may include the same file.
     """
 
     attached: Attached
@@ -89,7 +89,8 @@ class SltRun:
     notes: list[str] = field(default_factory=list)
 
     def run(self, record: SltRecord) -> None:
-        """Runs one record. Raises MismatchError with the expectation and the line number."""
+        """Runs one record. Raises MismatchError with the record's line number, and WrongTestError for an invalid
+        record."""
         match record.words:
             case ("statement", "ok"):
                 self._rows(record)
@@ -129,7 +130,7 @@ class SltRun:
     def _objects(self, record: SltRecord, folder: str) -> None:
         """Creates the objects that a folder's files define.
 
-        The test's ``names`` are the values of the variables in these files.
+        The run's ``names`` contain the values of the variables in these files.
         """
         try:
             files = folder_files(str(Path(record.file).parent / folder))
@@ -177,7 +178,8 @@ class SltRun:
         return _NAME.sub(value, "\n".join(lines))
 
     def _run_sql(self, text: str, record: SltRecord) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Runs a statement. Returns the columns and rows. Raises SqlError with the line of the error in the file."""
+        """Runs a statement. Returns the names of the result's columns, and its rows. Raises SqlError with the line of
+        the error in the test file."""
         kept: list[tuple[tuple[str, ...], list[tuple[Any, ...]]]] = []
 
         def keep(result: DataFrame) -> None:
@@ -292,8 +294,8 @@ class SltRun:
             _check_types(row, types, record)
 
     def _recorded(self, record: SltRecord, found: list[str], modes: Sequence[str]) -> list[str]:
-        """Returns the rows to record. If an expected row matches a found row, the expected row is kept as written, with
-        its ``${…}`` and ``<slt:ignore>``."""
+        """Returns the lines to record for the found rows. If an expected row matches a found row, its line is kept as
+        written, with its ``${…}`` and ``<slt:ignore>``."""
         written = [] if "valuesort" in modes else list(record.rows)
         lines = []
         for line in found:
@@ -304,26 +306,25 @@ class SltRun:
         return lines
 
     def _hidden(self, line: str) -> str:
-        """Returns a row in which the names of variables, such as ``${dir}``, replace the values that differ from run to
-        run."""
+        """Returns a row in which variables such as ``${dir}`` replace the values that differ from run to run."""
         values = {self.names[name]: name for name in _OF_RUN if self.names.get(name)}
         pattern = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
         return re.sub(pattern, lambda found: f"${{{values[found[0]]}}}", line) if pattern else line
 
 
 def passed_over(rows: Sequence[Sequence[Any]]) -> str | None:
-    """Returns the objects that a FLUSH has skipped because their jobs fail. ``rows`` is the result of the FLUSH.
-    Returns None if FLUSH skipped no such object.
+    """Returns a text that lists the objects for which a FLUSH did not wait because their jobs fail. ``rows`` is the
+    result of the FLUSH. Returns None if there is no such object.
 
-    Paused objects are not included, because a pause is intentional.
+    Paused objects are not listed, because a pause is intentional.
     """
     told = [f"{name}: {detail}" for name, _, detail in rows if detail.startswith(_FAILING)]
     return "; ".join(told) or None
 
 
 def _in_zone(value: Any, kind: DataType, zone: dt.tzinfo | None) -> Any:
-    """Returns a value from Spark's ``collect``, with its times converted to a time zone. PySpark returns times in the
-    zone of this process, which may differ from machine to machine."""
+    """Converts the times in a value from Spark's ``collect`` to ``zone``; None leaves the times unchanged. PySpark
+    returns times in the time zone of this process, which may differ from machine to machine."""
     match kind:
         case _ if value is None or zone is None:
             return value
@@ -367,8 +368,9 @@ def _sorted(lines: list[str], modes: Sequence[str]) -> list[str]:
 def _difference(
     names: Sequence[str], expected: list[str], found: list[str], rows: Sequence[Row], modes: Sequence[str]
 ) -> str:
-    """Returns the expected and the found rows in a form for their comparison. If each expected line has one value per
-    column, the rows are split into the query's columns."""
+    """Returns the difference between the expected and the found rows as text. If each expected line has one value per
+    column and no found value contains a space, the text shows the query's columns. Otherwise, it shows each row as one
+    column."""
     split = [tuple(line.split()) for line in expected]
     is_plain = all(len(row) == len(names) for row in split) and all(" " not in cell for row in rows for cell in row)
     if is_plain and "valuesort" not in modes:
@@ -432,6 +434,6 @@ def _record(line: str, record: SltRecord) -> Any:
 
 
 def _bytes(value: Any) -> bytes | None:
-    """Returns the bytes of a record's key or value. A string is not changed, and any other value is written as JSON.
-    The result is None for a tombstone."""
+    """Returns the bytes of a record's key or value. A string is encoded unchanged, and any other value is encoded as
+    JSON. For None, which stands for a null key or a tombstone, returns None."""
     return None if value is None else (value if isinstance(value, str) else json.dumps(value)).encode()

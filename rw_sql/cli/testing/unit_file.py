@@ -48,8 +48,9 @@ SQL_END = ".sqltest"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsGiven:
-    """The input rows of a test. They are given as literal ``rows`` with their ``columns``, as the ``sql`` that returns
-    the rows, or as the ``records`` of a topic. ``types`` are the columns' types if no definition contains them."""
+    """The input rows of a test. They are given as literal ``rows`` with their ``columns``, as a query ``sql`` that
+    returns the rows, or as the ``records`` of a topic. ``types`` contains the types of columns whose types are not in a
+    definition."""
 
     columns: tuple[str, ...] = ()
     rows: tuple[Mapping[str, Any], ...] = ()
@@ -60,7 +61,7 @@ class RowsGiven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitTest:
-    """One test, with the rows that the test's view should have for the given rows."""
+    """One test. If the inputs of ``view`` have the rows ``given``, the view must have the rows ``expect``."""
 
     file: str
     line: int
@@ -72,8 +73,9 @@ class UnitTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFile:
-    """The tests of a file. ``definitions`` are patterns for the files that create the tested objects; if it is None,
-    the default applies."""
+    """The tests of a file. ``definitions`` contains patterns for the files that create the tested objects. If it is
+    None, the files are the ``*.sql`` files beside the file, and those in the parent folder if the file's folder is
+    called ``tests``."""
 
     file: str
     tests: tuple[UnitTest, ...]
@@ -81,7 +83,8 @@ class UnitFile:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def definition_files(self) -> list[str]:
-        """The files of definitions, sorted. Raises WrongTestError if a pattern matches no file."""
+        """The files that create the tested objects, sorted within each folder or pattern. Raises WrongTestError if a
+        pattern matches no file, or if there are no patterns and no files."""
         folder = Path(self.file).parent
         if self.definitions is None:
             folders = [folder, folder.parent] if _is_above(folder) else [folder]
@@ -100,8 +103,8 @@ class UnitFile:
 
     @property
     def with_subfolders(self) -> str:
-        """Returns the line that must be added to the test's file so that definitions in subfolders are read too. The
-        result is empty if there are no subfolders with definitions, or if the file already names its definitions."""
+        """Returns a hint that shows the line with which the file would read definitions in subfolders too. Returns an
+        empty text if no subfolder contains definitions, or if the file already names its definitions."""
         folder = Path(self.file).parent
         is_above = _is_above(folder)
         inner = (folder.parent if is_above else folder).glob("*/**/*.sql")
@@ -114,12 +117,12 @@ class UnitFile:
 
 
 def _is_above(folder: Path) -> bool:
-    """True if the definitions are in the folder above the tests' folder."""
+    """True if the parent of this folder may contain definitions too, because this folder is called ``tests``."""
     return folder.resolve().name == "tests"
 
 
 def read_unit_file(text: str, file: str) -> UnitFile:
-    """The tests of a file. Raises WrongTestError with the line."""
+    """Reads the tests of a file. Raises WrongTestError with the line of the error."""
     found = _read_sql(text, file) if file.lower().endswith(SQL_END) else _read_yaml(text, file)
     names = [test.name for test in found.tests]
     twice = next((test for test in found.tests if names.count(test.name) > 1), None)
@@ -207,7 +210,7 @@ def _listed(rows: list[Any], file: str, line: int, what: str, types: Mapping[str
 
 
 def _csv_rows(path: Path, file: str, line: int, types: Mapping[str, str]) -> RowsGiven:
-    """Rows of a CSV file with a header. An empty cell is NULL."""
+    """Reads the rows of a CSV file with a header line. An empty cell is NULL."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as opened:
             reader = csv.DictReader(opened, strict=True)
@@ -224,7 +227,7 @@ def _csv_rows(path: Path, file: str, line: int, types: Mapping[str, str]) -> Row
 
 
 class _Keys:
-    """A mapping in a YAML file with a fixed set of keys."""
+    """A mapping in a YAML file. Raises WrongTestError if the mapping has a key that is not in ``known``."""
 
     def __init__(self, values: Any, file: str, line: int, what: str, known: tuple[str, ...]) -> None:
         self._file, self._line, self._what = file, line, what
@@ -238,7 +241,8 @@ class _Keys:
                 raise self._wrong(f'{what} has no key "{key}": {hint}')
 
     def get(self, key: str, kind: type | tuple[type, ...]) -> Any:
-        """The value of a key; None if the key is missing."""
+        """The value of a key; None if the key is missing. Raises WrongTestError if the value is not of the type
+        ``kind``."""
         value = self.values.get(key)
         value = value.value if isinstance(value, Written) else value
         if value is not None and not isinstance(value, kind):
@@ -246,7 +250,7 @@ class _Keys:
         return value
 
     def need(self, key: str, kind: type | tuple[type, ...]) -> Any:
-        """The value of a required key."""
+        """The value of a required key. Raises WrongTestError if the key is missing or its value has the wrong type."""
         if self.values.get(key) is None:
             raise self._wrong(f'{self._what} needs "{key}"')
         return self.get(key, kind)
@@ -275,7 +279,8 @@ def _read_sql(text: str, file: str) -> UnitFile:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, int]]:
-    """Splits the text at semicolons. Each piece comes with its line; spaces replace the comments."""
+    """Splits the text at semicolons. Yields each piece with the number of its first line. In the pieces, spaces replace
+    the comments."""
     kept: list[str] = []
     for match, end, is_comment in lexemes(SPARKS, text, 0):
         piece = text[match.start() : end]
@@ -323,7 +328,7 @@ def _sql_test(piece: str, file: str, line: int) -> UnitTest:
 
 
 def _closing(text: str, start: int) -> int | None:
-    """The position of the bracket that closes the bracket at ``start``."""
+    """The position after the bracket that closes the bracket at ``start``; None if no bracket closes it."""
     depth = 0
     for match, end, _ in lexemes(SPARKS, text, start):
         depth += {"(": 1, ")": -1}.get(match[0], 0)

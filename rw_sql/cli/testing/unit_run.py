@@ -90,7 +90,7 @@ _TIMEOUT = "SET statement_timeout = '5min'"
 class UnitRun:
     """One run of a unit test on an attached session with its own warehouse.
 
-    ``with_subfolders`` is the hint of the error for an object that no definition creates.
+    ``with_subfolders`` is a hint. The error for an object that no definition creates contains this hint.
     """
 
     attached: Attached
@@ -103,8 +103,8 @@ class UnitRun:
     _topics: list[str] = field(default_factory=list)
 
     def run(self) -> None:
-        """Runs the test. Raises MismatchError if the view's rows differ from the expected rows, and WrongTestError if
-        the test is wrong."""
+        """Runs the test. Raises MismatchError if a statement fails or the view's rows differ from the expected rows,
+        and WrongTestError if the test is invalid."""
         order = self._needed()
         # A statement may wait this long without any progress, because CI machines are slow.
         self._sql(_TIMEOUT)
@@ -129,9 +129,9 @@ class UnitRun:
         return tuple(self._topics)
 
     def _needed(self) -> list[str]:
-        """Returns the names of the view and of the objects that the view reads, directly or indirectly. The inputs that
-        the test provides are included, but not the objects that these inputs read. The names are in the order in which
-        the objects can be created."""
+        """Returns the names of the view and of the objects that the view reads, directly or indirectly. Inputs with
+        given rows are included, but the objects that these inputs read are not. The names are in the order in which the
+        objects can be created."""
         order: list[str] = []
         path: list[str] = []
 
@@ -164,8 +164,9 @@ class UnitRun:
         return order
 
     def _settings(self, defined: Defined | None) -> tuple[str, ...]:
-        """The statements that set the session's parameters for an object. Only the SET statements in the object's own
-        file apply to the object."""
+        """The statements that set the session's parameters before an object is created. They first reset every
+        parameter that any file sets. Then only those SET statements apply that precede the object in its own file. If
+        ``defined`` is None, the parameters are only reset."""
         names = {name for each in self.definitions.values() for name, _ in each.settings} & SESSION_PARAMETERS.keys()
         resets = (_TIMEOUT if name == "statement_timeout" else f"SET {name} = DEFAULT" for name in sorted(names))
         return (*resets, *(text for _, text in (defined.settings if defined is not None else ())))
@@ -202,13 +203,13 @@ class UnitRun:
         self._sql(source_of_rows(name, columns, self._delta(name, schema, rows)))
 
     def _schema_of(self, name: str, given: RowsGiven, defined: Defined | None) -> StructType:
-        """The columns of an input that is a view, or a table without a definition."""
+        """The columns of an input that is a view, or that no file defines."""
         if defined is not None:
             return self._view_schema(name, defined)
         return self._given_columns(given, name, f'nothing defines "{name}"', ())
 
     def _taken_columns(self, name: str, given: RowsGiven, statement: Input) -> StructType:
-        """Returns the columns that the test specifies for an input. These columns replace the columns that the input's
+        """Returns the columns of an input that only the test specifies. They replace the columns that the input's
         definition takes from its upstream. If the definition takes no columns from its upstream, the result is
         empty."""
         if not takes_columns(statement):
@@ -217,8 +218,8 @@ class UnitRun:
         return self._given_columns(given, name, f'the columns of "{name}" come from its upstream', own)
 
     def _given_columns(self, given: RowsGiven, name: str, why: str, own: Collection[str]) -> StructType:
-        """Returns the columns for which the test specifies types. The columns in ``own`` are left out, because their
-        types are known."""
+        """Returns the columns for which the test specifies types, by a query or by type names. The columns in ``own``
+        are omitted, because the definition contains their types."""
         if given.sql is not None and not given.types:
             found = self._query(given.sql, f"given {name}", lambda frame: frame.schema)
         else:
@@ -230,7 +231,7 @@ class UnitRun:
         return StructType([column for column in found.fields if column.name.lower() not in own])
 
     def _view_schema(self, name: str, defined: Defined) -> StructType:
-        """Returns the columns that a view would have. The view is not created."""
+        """Returns the columns that a view would have if it were created, without creating it."""
         dry = self.attached.dry_run()
         self._foresee(name, defined, dry, set())
         record = dry.catalog.find("materialized_view", name)
@@ -269,7 +270,8 @@ class UnitRun:
             raise self._wrong(told) from None
 
     def _rows(self, name: str, given: RowsGiven, schema: StructType) -> list[dict[str, Any]]:
-        """The given rows. Each returned row has a value for every column."""
+        """The given rows, converted to the types of ``schema``. Each returned row has a value (or None) for every
+        column."""
         what = f"given {name}"
         if given.sql is not None:
             _, taken = self._taken(given.sql, what)
@@ -278,7 +280,8 @@ class UnitRun:
         return self._fitted(taken, schema, what)
 
     def _taken(self, sql: str, what: str) -> tuple[list[str], list[dict[str, Any]]]:
-        """Returns the columns of a test's query, and the rows of the query as dicts by column."""
+        """Returns the names of the columns of a test's query, and the query's rows as dicts from column name to
+        value."""
         schema, rows = self._query(sql, what, lambda frame: (frame.schema, frame.collect()))
         twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
         if twice is not None:
@@ -416,8 +419,8 @@ class UnitRun:
     def _view_rows(self) -> DataFrame:
         """The rows of the tested view, read from the files of its table.
 
-        If there are few rows, a SELECT takes several times as long as reading the files, because Delta Lake first
-        computes the state of the table in Spark jobs.
+        For a few rows, a SELECT would take several times as long as reading the files directly, because Delta Lake
+        first computes the state of the table in Spark jobs.
         """
         view = catalog_of(self.attached).find("materialized_view", self.test.view)
         assert isinstance(view, MaterializedViewRecord)
@@ -452,7 +455,8 @@ class UnitRun:
 
 
 def type_of_ours(kind: DataType) -> str:
-    """Returns rw_sql's type of a source column for a Spark type. Raises KeyError if there is no such type."""
+    """Returns the rw_sql type with which a source declares a column of a Spark type. Raises KeyError if there is no
+    such type."""
     match kind:
         case DecimalType():
             return f"NUMERIC({kind.precision}, {kind.scale})"

@@ -34,12 +34,13 @@ if TYPE_CHECKING:
 
 _BITS = {ByteType: 7, ShortType: 15, IntegerType: 31, LongType: 63}
 _DIGITS = 12
-"""Floating-point numbers count as equal if they agree in this many digits, because sums depend on the order of rows."""
+"""Floating-point numbers count as equal if they agree in this many significant digits, because the exact value of a sum
+depends on the order of the rows."""
 
 
 _EXACT = Context(prec=100)
-"""A decimal context that does not round values of columns, which have up to 38 digits; Python's default context rounds
-to 28 digits."""
+"""A decimal context that does not round the values of NUMERIC columns, which have up to 38 digits. Python's default
+context would round them to 28 digits."""
 
 
 _PLAIN = re.compile(r"[\w .:+/@-]*")
@@ -68,7 +69,7 @@ class Written:
         return repr(self.value)
 
     def for_type(self, kind: DataType) -> Any:
-        """The value for a column of type ``kind``."""
+        """The value or the text, depending on which of them is right for a column of type ``kind``."""
         match kind:
             case StringType():
                 return self.text
@@ -81,8 +82,8 @@ class Written:
 
 
 def fitted(value: Any, kind: DataType) -> Any:
-    """Converts a value of a test file to a type. Times with a zone are converted to UTC, and structs and maps become
-    dicts. Raises MisfitError."""
+    """Converts a value of a test file to a Spark type. Times with a zone are converted to UTC, and structs and maps
+    become dicts. Raises MisfitError if the value does not fit the type."""
     if value is None:
         return None
     try:
@@ -149,7 +150,7 @@ def _single(value: float) -> float:
 
 
 def _by_key(entries: dict[Any, Any]) -> dict[Any, Any]:
-    """Returns the entries of a map in sorted order, because their original order has no meaning."""
+    """Returns the entries of a map sorted by key, because the order of a map's entries has no meaning."""
     return dict(sorted(entries.items(), key=lambda entry: text_of(entry[0])))
 
 
@@ -165,8 +166,8 @@ _NUMBER = re.compile(
 
 
 def _number(value: Any) -> Any:
-    """Checks that a value is a number, or a string with a number. In a string, the function refuses underscores and
-    non-ASCII digits, although Python accepts them."""
+    """Returns the value if it is a number or a string with a number; otherwise raises ValueError. Underscores and
+    non-ASCII digits in a string are refused, although Python accepts them."""
     if isinstance(value, str):
         return _require(value, _NUMBER.fullmatch(value) is not None)
     return _require(value, isinstance(value, int | float | Decimal | str) and not isinstance(value, bool))
@@ -223,8 +224,8 @@ def collected(value: Any, kind: DataType) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """Returns a fitted value as text for a table of rows. Two values of one type have the same text only if they are
-    equal."""
+    """Returns a value from :func:`fitted` as text for a table of rows. Two values of the same type have the same text
+    only if they count as equal."""
     match value:
         case None:
             return "NULL"
@@ -251,13 +252,14 @@ def text_of(value: Any) -> str:
 
 
 def _inner_text(value: Any) -> str:
-    """The text of a value inside another value. Strings with commas or brackets are quoted."""
+    """The text of a value inside another value. Strings with special characters, such as commas or brackets, are
+    quoted."""
     is_plain = not isinstance(value, str) or _PLAIN.fullmatch(value) is not None
     return text_of(value) if is_plain else repr(value)
 
 
 def json_of(value: Any) -> Any:
-    """A fitted value in the form of a topic's JSON record."""
+    """A value from :func:`fitted` in the form that it has in the JSON record of a topic."""
     match value:
         case Decimal():
             return str(value)
@@ -276,7 +278,7 @@ def json_of(value: Any) -> Any:
 
 
 def arrow_of(value: Any, kind: DataType) -> Any:
-    """Returns a fitted value in Arrow's form, in which the entries of a map are pairs."""
+    """Returns a value from :func:`fitted` in the form that Arrow accepts, in which the entries of a map are pairs."""
     if value is None:
         return None
     match kind:

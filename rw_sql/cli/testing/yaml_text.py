@@ -12,10 +12,11 @@ _KEPT = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("bool", "int", "float", "
 
 
 def read_yaml(text: str, file: str) -> tuple[Any, Any]:
-    """Returns the document of a YAML text, and the root node of the document, which contains the positions.
+    """Returns the document of a YAML text, and the root node of the document. The nodes contain the positions in the
+    text.
 
-    Unquoted numbers, truth values and times become :class:`Written`. Raises WrongTestError with the line. This error is
-    also raised for a key that occurs twice, although YAML would ignore the key's first occurrence.
+    Unquoted numbers, truth values and times become :class:`Written`. Raises WrongTestError if the text is not valid
+    YAML, or if a key occurs twice in a mapping. PyYAML would ignore the first occurrence of such a key.
     """
     import yaml
 
@@ -34,7 +35,7 @@ def read_yaml(text: str, file: str) -> tuple[Any, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Returns a part of a document, in which each :class:`Written` is replaced with the value that YAML has read."""
+    """Returns a part of a document in which each :class:`Written` is replaced with its ``value``."""
     match value:
         case Written():
             return value.value

@@ -1,4 +1,5 @@
 """Generated rows, for demos and tests. The same offsets always give the same rows.
 
-Imports: the public modules of ``connectors`` and ``support``. Begin with ``source``.
+From ``rw_sql.connectors``, this package may import only the modules that are not in a subfolder, and the subfolder
+``support``. Begin with ``source``.
 """

@@ -36,10 +36,10 @@ _NUMBERS = ("INTEGER", "NUMERIC", "REAL", "DOUBLE")
 
 
 def plan_rows(spec: ConnectorSpec, options: Mapping[str, str], columns: Mapping[str, str] | None) -> RowPlan:
-    """The plan of a source's rows. Raises SqlError if options and columns do not match.
+    """The plan of a source's rows. Raises SqlError if the options and the columns do not match.
 
-    A column of type BYTEA contains the whole row and is not a field. If there are no other columns, the options name
-    the fields, and the types of the fields are inferred from the options.
+    A column of type BYTEA contains the whole row and is not a field. If there are no other columns, the names and the
+    types of the fields are derived from the options.
     """
     shown = {name: kind for name, kind in (columns or {}).items() if kind != "BYTEA"}
     if shown:
@@ -59,10 +59,10 @@ def plan_rows(spec: ConnectorSpec, options: Mapping[str, str], columns: Mapping[
 
 
 def check_total(spec: ConnectorSpec, options: Mapping[str, str], columns: Mapping[str, str]) -> None:
-    """Raises OptionError if the type of a sequence's column has too few values for ``datagen.rows.total`` rows.
+    """Raises OptionError if the type of a column with a sequence has fewer than ``datagen.rows.total`` values.
 
-    This error cannot be found in the options alone, because the type of a column determines the number of values in the
-    column's sequence.
+    The options alone do not show this error, because the number of values in a sequence depends on the type of the
+    column.
     """
     key = "datagen.rows.total"
     named, made = plan_rows(spec, options, None).total, plan_rows(spec, options, columns).total
@@ -76,7 +76,7 @@ def split_count(spec: ConnectorSpec, options: Mapping[str, str]) -> int:
 
 
 def rows_per_second(spec: ConnectorSpec, options: Mapping[str, str]) -> int | None:
-    """The number of rows per second of the whole source; None if all rows are available at once."""
+    """The number of rows per second in all splits of the source together; None if all rows are available at once."""
     given = options.get("datagen.rows.per.second")
     if given is not None:
         return int(given)

@@ -1,7 +1,8 @@
-"""The generator as a Spark Python data source. The stream's offset is a JSON map from split to next offset.
+"""The generator of rows as a Python data source of Spark. The offset of the stream is a JSON map from each split to its
+next offset.
 
-Spark's workers receive this module and :mod:`rw_sql.connectors.datagen.rows` by value, because the package may not be
-on their path.
+Spark's workers receive this module and :mod:`rw_sql.connectors.datagen.rows` by value, because rw_sql may not be
+installed there.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ except ImportError:  # Spark 4.0 and 4.1, which do not pass a limit to latestOff
     class ReadLimit: ...  # type: ignore[no-redef]
 
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
-        """The maximum number of rows in a batch."""
+        """A limit for the number of rows in a batch."""
 
         def __init__(self, max_rows: int) -> None:
             self.max_rows = max_rows
@@ -71,8 +72,8 @@ def split_index(split: str) -> int:
 class DatagenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Generates the rows of a plan.
 
-    If the source has a rate, rows become available over time. This time is measured from the first request for the
-    latest offset.
+    If the source has a rate, rows become available at this rate, beginning with the first request for the latest
+    offset.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -133,8 +134,8 @@ class DatagenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class UnaskedStreamReader(DatagenStreamReader):
-    """The reader for Spark 4.0 and 4.1, where ``latestOffset`` has no arguments. A batch of this reader starts at the
-    end of the last batch that Spark planned.
+    """The reader for Spark 4.0 and 4.1, where ``latestOffset`` has no arguments. Each batch of this reader starts at
+    the end of the last batch that Spark planned.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -192,8 +193,9 @@ class DatagenDataSource(DataSource):
 
 
 def share_out(left: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Distributes at most ``most`` rows evenly among the splits. ``left`` contains, for each split, the number of rows
-    that the split can still generate. No split gets more rows than it can generate."""
+    """Distributes at most ``most`` rows evenly among the splits, and returns the number of rows for each split.
+    ``left`` contains the number of rows that each split can still generate. No split gets more rows than this
+    number."""
     if int(left.sum()) <= most:
         return left
     low, high = 0, int(left.max())
@@ -214,7 +216,7 @@ def read_stream(
     *,
     max_records: int | None,
 ) -> DataFrame:
-    """A stream of a plan's rows from these positions."""
+    """A stream of a plan's rows that begins at these positions."""
     if not positions:
         raise ValueError("a reader needs at least one split")
     _register(spark)
@@ -230,7 +232,7 @@ def read_stream(
 
 
 def read_batch(spark: SparkSession, plan: RowPlan, ranges: Mapping[str, tuple[int, int]]) -> DataFrame:
-    """A plan's rows in these ranges."""
+    """A DataFrame of a plan's rows in these ranges of offsets."""
     _register(spark)
     return (
         spark.read.format("rw_sql_datagen")
@@ -253,8 +255,8 @@ def _register(spark: SparkSession) -> None:
 
 
 def _dealt(ranges: list[SplitRange], rows: int, tasks: int) -> Iterator[tuple[SplitRange, ...]]:
-    """Divides the ranges into ``tasks`` parts with about the same number of rows. A long range may be divided among
-    several parts."""
+    """Divides the ranges into at most ``tasks`` parts with about the same number of rows. A long range may be divided
+    among several parts."""
     if not ranges:
         return
     size = -(-rows // tasks)

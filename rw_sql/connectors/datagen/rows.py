@@ -1,7 +1,7 @@
 """Generates rows. Each row depends only on the seed, the split and the offset.
 
-This module imports no other module of the package, because Spark's workers receive this module by value and may not
-have the package installed.
+Spark's workers receive this module by value, because rw_sql may not be installed there. Therefore, the module imports
+only constants from other modules of rw_sql.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ class FieldPlan:
     """The plan for one field.
 
     ``kind`` is INTEGER, REAL, DOUBLE, NUMERIC, TEXT, BOOLEAN, DATE, TIMESTAMP, TIMESTAMPTZ, STRUCT or ARRAY. ``low``
-    and ``high`` are the bounds of values. The bounds of NUMERIC are in units of the last digit, and the bounds of dates
-    and times are in microseconds. ``path`` is the field's full name, from which the random seed is computed unless
-    ``seed`` is set.
+    and ``high`` are the bounds of numbers, or the first and last number of a sequence. For NUMERIC, they are in units
+    of the last digit. A date or time is at most ``past_us`` microseconds before ``base_us`` (microseconds since 1970);
+    if ``base_us`` is None, before the timestamp of the row. ``path`` is the field's full name. The random values of the
+    field depend on ``seed``; if ``seed`` is None, they depend on ``path``.
     """
 
     name: str
@@ -60,8 +61,8 @@ class FieldPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowPlan:
-    """The plan for the rows of a source: at most ``total`` rows in all splits together (None: no limit). ``origin_us``
-    is the first row's timestamp, in microseconds since 1970."""
+    """The plan for the rows of a source. ``total`` is the maximum number of rows in all splits together; None for no
+    limit. ``origin_us`` is the first row's timestamp, in microseconds since 1970."""
 
     splits: int
     seed: int
@@ -71,7 +72,7 @@ class RowPlan:
     total: int | None = None
 
     def to_json(self) -> str:
-        """Returns the plan as JSON, which :func:`row_plan` parses."""
+        """Returns the plan as a JSON text for :func:`row_plan`."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     def split_total(self, index: int) -> int | None:
@@ -87,7 +88,7 @@ def row_plan(text: str) -> RowPlan:
 
 @dataclass(frozen=True, slots=True)
 class SplitRange:
-    """The rows of one split at offsets ``[start, end)``; ``index`` is the split's index."""
+    """The rows of one split at the offsets ``[start, end)``. ``index`` is the split's index."""
 
     split: str
     index: int
@@ -96,8 +97,8 @@ class SplitRange:
 
 
 def make_batches(plan: RowPlan, ranges: Iterable[SplitRange]) -> Iterator[pa.RecordBatch]:
-    """Generates the rows of the ranges, in the order of the ranges. Each record batch has a limited number of rows and
-    bytes."""
+    """Generates the rows of the ranges, in the order of the ranges. Each record batch has at most _BATCH_ROWS rows and
+    about _BATCH_BYTES bytes."""
     size = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, sum(map(_width, plan.fields)))))
     waiting: list[SplitRange] = []
     room = size
@@ -117,7 +118,7 @@ def make_batches(plan: RowPlan, ranges: Iterable[SplitRange]) -> Iterator[pa.Rec
 def make_batch(plan: RowPlan, ranges: Sequence[SplitRange]) -> pa.RecordBatch:
     """The rows of the ranges, with the columns of :meth:`~rw_sql.connectors.base.Connector.read_stream`.
 
-    Short ranges share one batch, because each batch costs 30 µs.
+    All ranges share one record batch, because each record batch costs 30 µs.
     """
     lengths = np.array([given.end - given.start for given in ranges], dtype=np.int64)
     count = int(lengths.sum())
@@ -170,7 +171,7 @@ def _object(fields: tuple[FieldPlan, ...], rows: NDArray[np.int64], times: NDArr
 
 
 def _values(field: FieldPlan, rows: NDArray[np.int64], times: NDArray[np.int64], seed: int) -> pa.Array:
-    """A field's values as JSON text."""
+    """The JSON texts of a field's values in these rows."""
     drawn = _draw(field, rows, seed)
     texts = _texts(field, rows, times, drawn, seed)
     if field.null > 0:

@@ -37,7 +37,7 @@ class DatagenConnector(PlainConnector):
         return load_spec("datagen")
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Checks the options as far as possible without the columns."""
+        """Checks the options as far as this is possible without the columns."""
         check_option_values(self.spec, options)
         self.check_columns(options, {})
 
@@ -50,8 +50,9 @@ class DatagenConnector(PlainConnector):
             datagen_plan.check_total(self.spec, options, columns)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """Returns all splits. Each split begins at 0. A split without an end has the end ENDLESS. If the source has a
-        rate, its splits are endless (see :class:`~rw_sql.connectors.base.UpstreamSplit`)."""
+        """Returns all splits. Each split begins at the offset 0. If the number of rows is unlimited, the end of the
+        splits is ENDLESS. ``is_endless`` (see :class:`~rw_sql.connectors.base.UpstreamSplit`) is true if the source has
+        a rate."""
         from rw_sql.connectors.datagen import plan as datagen_plan
 
         count = datagen_plan.split_count(self.spec, options)
@@ -94,18 +95,19 @@ class DatagenConnector(PlainConnector):
         return made
 
     def split_topic(self, split: str) -> str:
-        """Returns the number of splits, which determines how rows are distributed. A position is valid only as long as
-        the number of splits stays the same."""
+        """Returns the number of splits as text. The number determines how rows are distributed among the splits. A
+        position is therefore valid only for this number of splits."""
         return split.partition("-")[0]
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """The number of splits, as in :meth:`split_topic`."""
+        """The number of splits as text, as in :meth:`split_topic`."""
         from rw_sql.connectors.datagen import plan as datagen_plan
 
         return (str(datagen_plan.split_count(self.spec, options)),)
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """The split's id, such as ``4-0``; a bare number is the index of a split. Raises SqlError UNKNOWN_SPLIT."""
+        """The split's id, such as ``4-0``. In ``written``, a bare number is the index of a split. Raises SqlError
+        UNKNOWN_SPLIT."""
         from rw_sql.connectors.datagen import plan as datagen_plan
 
         count = datagen_plan.split_count(self.spec, options)

@@ -1,4 +1,4 @@
-"""Reads a small Delta table into memory with Arrow, if Arrow is certain to return the same values as Spark."""
+"""Reads a small Delta table into memory with Arrow, if Arrow certainly returns the same values as Spark."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _LEGACY, _VERSION = b"org.apache.spark.legacy", b"org.apache.spark.version"
 """Keys in the metadata of a file. If a file has such a key, Spark may convert the times in the file from the Julian
-calendar. ``_LEGACY`` is the beginning of the keys that mark such a file. ``_VERSION`` is the key for the version of
-Spark that wrote the file; all versions before 3 used the Julian calendar."""
+calendar. ``_LEGACY`` is the prefix of the keys that mark such a file. The value of the key ``_VERSION`` is the version
+of Spark that wrote the file. All versions before 3 used the Julian calendar."""
 
 _DAYS = (-141_427, 2_932_896)
 _MICROS = (-141_427 * 86_400_000_000, 253_402_300_799_999_999)
@@ -29,19 +29,19 @@ _BATCH_ROWS, _BATCH_BYTES = 65_536, 16 << 20
 """The maximum number of rows that are decoded at once, and their approximate maximum size in bytes."""
 
 _READ_BYTES = 1 << 20
-"""The number of bytes of a file that are read at once in order to find a dictionary."""
+"""The size in bytes of the buffer with which a dictionary is read from a file."""
 
 _FORMS = {
     pa.string(): (pa.large_string(), pa.string_view()),
     pa.binary(): (pa.large_binary(), pa.binary_view()),
 }
-"""Maps each Arrow type to the other Arrow types with the same values. These types differ only in the layout of their
-values in memory. A file may have any of these types, because delta-rs stores the Arrow type of a column's values in the
-file."""
+"""Maps each Arrow type of texts to the other Arrow types with the same values. These types differ only in the layout of
+their values in memory. The columns of a file may have any of these types, because delta-rs stores the Arrow type of a
+column in the file."""
 
 
 def is_readable(kind: pa.DataType) -> bool:
-    """True for the column types that Arrow and Spark read in the same way; False for all nested types."""
+    """True for the column types that Arrow and Spark read in the same way. Nested types are not among them."""
     return (
         pa.types.is_integer(kind)
         or pa.types.is_boolean(kind)
@@ -56,9 +56,9 @@ def is_readable(kind: pa.DataType) -> bool:
 def rows_of(path: str, columns: Mapping[str, pa.DataType], *, most_rows: int, most_bytes: int) -> pa.Table | None:
     """The rows of the newest version of a table, with the columns ``columns`` (name → type) in that order.
 
-    Returns None if the table lacks a column or has another type for a column. Also returns None if the files alone do
-    not determine the table's rows, because the table has partition columns or a feature that readers must support, or
-    if :func:`rows_of_files` returns None.
+    Returns None if the table lacks a column or has another type for it, or if :func:`rows_of_files` returns None. Also
+    returns None if the table has partition columns or a feature that readers must support, because the files alone then
+    do not determine the rows.
     """
     try:
         table = DeltaTable(path)
@@ -115,16 +115,16 @@ def rows_of_files(
 
 
 def _least_bytes(file: pq.FileMetaData, schema: pa.Schema) -> int:
-    """The approximate minimum size in bytes of a file's rows in memory. If the file stores equal texts only once, in a
-    dictionary, the texts need more memory than this minimum."""
+    """The approximate minimum size in bytes of a file's rows in memory. The rows need more memory if the file stores
+    equal texts only once, in a dictionary."""
     groups = (_texts_of(file, group, schema) for group in range(file.num_row_groups))
     texts = sum(column.total_uncompressed_size for group in groups for column in group)
     return int(file.num_rows * _fixed_bits(schema) // 8 + texts)
 
 
 def _rows_at_once(path: str, file: pq.FileMetaData, group: int, schema: pa.Schema) -> int:
-    """The number of rows of a row group that are decoded at once. These rows need at most about _BATCH_BYTES of memory,
-    even if each row has the longest text of each dictionary."""
+    """The number of rows of a row group that can be decoded at once with about _BATCH_BYTES of memory, even if each row
+    has the longest text of each dictionary."""
     rows = max(1, file.row_group(group).num_rows)
     texts = _texts_of(file, group, schema)
     row_bytes = _fixed_bits(schema) // 8 + sum(column.total_uncompressed_size for column in texts) // rows
@@ -140,7 +140,7 @@ def _rows_at_once(path: str, file: pq.FileMetaData, group: int, schema: pa.Schem
 
 
 def _texts_of(file: pq.FileMetaData, group: int, schema: pa.Schema) -> list[pq.ColumnChunkMetaData]:
-    """The metadata of those columns of a row group whose values differ in length."""
+    """The metadata of the columns of a row group whose values are texts or bytes, and thus differ in length."""
     names = {field.name for field in schema if field.type in _FORMS}
     found = file.row_group(group)
     columns = (found.column(number) for number in range(found.num_columns))
@@ -148,7 +148,7 @@ def _texts_of(file: pq.FileMetaData, group: int, schema: pa.Schema) -> list[pq.C
 
 
 def _fixed_bits(schema: pa.Schema) -> int:
-    """The size in bits of a row's values in memory, without the texts."""
+    """The size in bits that a row's values need in memory, not counting texts and bytes."""
     return sum(field.type.bit_width for field in schema if field.type not in _FORMS)
 
 
@@ -159,7 +159,8 @@ def _longest(column: pa.Array[Any]) -> int:
 
 
 def _is_as_declared(file: pq.ParquetFile, schema: pa.Schema) -> bool:
-    """True if the file has the columns of the schema with their types, and Spark does not convert its times."""
+    """True if the file has all columns of the schema with the same types, and no mark because of which Spark may
+    convert its times."""
     marks = file.metadata.metadata or {}
     if any(key.startswith(_LEGACY) for key in marks) or marks.get(_VERSION, b"").startswith((b"1.", b"2.")):
         return False

@@ -1,5 +1,5 @@
-"""Parses commits of a Delta table. The result contains the files that a commit appended, and shows whether the commit
-changed existing rows.
+"""Parses commits of a Delta table: finds the files that a commit appended, and whether the commit changed existing
+rows.
 
 A commit is a file of JSON lines (Delta protocol, "Actions"). ``add`` and ``remove`` actions with ``dataChange`` false,
 such as the actions of OPTIMIZE, move rows to other files without changing the rows.
@@ -22,8 +22,9 @@ _COMMITS_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendedFile:
-    """A file of rows that a commit appended. ``path`` is absolute or relative to the table. ``partition`` has the
-    file's partition values as text. ``rows`` is the number of rows; None if the commit does not contain this number."""
+    """A file of rows that a commit appended. ``path`` is absolute or relative to the table. ``partition`` contains the
+    names of the partition columns and the file's values as text. ``rows`` is the number of rows; None if the commit
+    does not contain this number."""
 
     path: str
     partition: tuple[tuple[str, str | None], ...] = ()
@@ -32,8 +33,8 @@ class AppendedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCommit:
-    """One commit. ``changes`` names the operation, such as MERGE, that changed existing rows; it is empty if the commit
-    changed no existing rows."""
+    """One commit. If the commit changed existing rows, ``changes`` is the name of its operation, such as MERGE.
+    Otherwise, ``changes`` is empty."""
 
     version: int
     appended: tuple[AppendedFile, ...] = ()
@@ -41,7 +42,8 @@ class TableCommit:
 
 
 def read_commit(table: str, version: int) -> TableCommit | None:
-    """Reads a commit; None if the commit does not exist or was already cleaned up. Raises OSError."""
+    """Reads a commit. Returns None if the commit does not exist, or if the log's cleanup has removed it. Raises
+    OSError."""
     try:
         files, path = fsspec.core.url_to_fs(
             f"{table.rstrip('/')}/_delta_log/{version:020d}.json", use_listings_cache=False
@@ -61,8 +63,8 @@ def read_commit(table: str, version: int) -> TableCommit | None:
 
 
 def commit_times(table: str, newest: int) -> dict[int, int | None]:
-    """The times of the versions up to ``newest`` whose commits the table's log still has, in milliseconds since 1970.
-    The time of a version is None if the commit does not contain its time. Raises OSError."""
+    """The times of those versions up to ``newest`` whose commits are still in the table's log, in milliseconds since
+    1970. The time of a version is None if the commit does not contain its time. Raises OSError."""
     files, folder = fsspec.core.url_to_fs(f"{table.rstrip('/')}/_delta_log", use_listings_cache=False)
     times: dict[int, int | None] = {}
     for last in range(newest, -1, -_COMMITS_AT_ONCE):
@@ -81,8 +83,7 @@ def commit_times(table: str, newest: int) -> dict[int, int | None]:
 
 
 def _time(commit: bytes) -> int | None:
-    """The time in a commit's ``commitInfo``, which is an optional action; None if the commit does not contain its
-    time."""
+    """The time in the optional action ``commitInfo`` of a commit; None if the commit does not contain its time."""
     for line in commit.split(b"\n"):
         if b'"commitInfo"' in line and (info := json.loads(line).get("commitInfo")):
             at_ms = info.get("timestamp")
@@ -99,7 +100,7 @@ def _file(add: dict[str, Any]) -> AppendedFile:
 
 
 def _rows(statistics: str | None) -> int | None:
-    """The number of rows in a file's statistics, which are a JSON text; None if the statistics do not contain this
+    """The number of rows according to a file's statistics, a JSON text; None if the statistics do not contain this
     number."""
     if not statistics:
         return None

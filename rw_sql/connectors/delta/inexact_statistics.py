@@ -1,11 +1,10 @@
-"""Keeps wrong minimum and maximum values out of the statistics of Delta tables. With wrong values, a reader would skip
-files that contain rows that the reader needs.
+"""Keeps wrong minimum and maximum values out of the statistics of Delta tables. Because of wrong values, a reader would
+skip files with rows that it needs.
 
 - *Floating-point columns*: delta-rs computes the minimum and the maximum of a column without its NaN values. For Spark,
-  NaN is greater than every number.
-- *Decimals of more than 15 digits*: delta-rs writes their minimum and maximum as floating-point numbers of 64 bits, and
-  these numbers store only the first 15 digits exactly. For decimals without decimal places, delta-rs writes integers of
-  at most 64 bits.
+NaN is greater than every number. - *Decimals of more than 15 digits*: delta-rs writes their minimum and maximum as
+floating-point numbers of 64 bits, which store only the first 15 digits exactly. For decimals without decimal places,
+delta-rs writes integers of at most 64 bits.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ EXACT_DIGITS = 15
 
 @lru_cache(maxsize=256)
 def without_inexact_min_max(schema: pa.Schema, *, is_compaction: bool = False) -> dict[str, Any]:
-    """The arguments that make delta-rs omit the statistics of the columns whose statistics could be wrong; empty if
-    there are no such columns. If ``is_compaction`` is set, the arguments are for the files that a compaction writes.
+    """The arguments with which delta-rs omits the statistics of the columns whose statistics could be wrong. The result
+    is empty if there are no such columns. If ``is_compaction`` is true, the arguments are for a compaction.
 
     delta-rs accepts settings only for columns that are not inside a structure. If a structure contains a column whose
-    statistics could be wrong, delta-rs therefore writes no statistics for any structure.
+    statistics could be wrong, the arguments therefore disable the statistics of all nested columns.
     """
     inexact = [field.name for field in schema if has_inexact_min_max(field.type)]
     is_nested = any(map(_contains_inexact, schema.types))

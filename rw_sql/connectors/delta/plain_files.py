@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOST_FILES = 32
-"""The maximum number of files of a table that is read directly. To list more paths, Spark would start a job."""
+"""The maximum number of files of a table that is read directly. For more files, Spark would start a job that lists
+them."""
 
 _MOST_PARTS = 4
 """The maximum number of partitions of a table that is read directly. Each partition is a branch of the query's plan."""
 
 _HARMLESS = frozenset({"timestampNtz"})
-"""The reader features that do not prevent rw_sql from reading a table's files without Delta."""
+"""The reader features with which rw_sql can still read a table's Parquet files without Delta."""
 
 AS_WRITTEN = {"__globPaths__": "false"}
 """With this option, Spark's readers do not treat characters such as ``*`` and ``{`` in a path as wildcards."""
@@ -44,8 +45,8 @@ _PATTERN = re.compile(r"[*?\[\]{}\\%]")
 
 
 def is_plain(reader_version: int, features: Iterable[str]) -> bool:
-    """True if a table's Parquet files alone determine its rows. ``reader_version`` and ``features`` are the reader
-    version and the reader features in the table's protocol."""
+    """True if the Parquet files and the partition values of a table determine its rows. ``reader_version`` and
+    ``features`` are the reader version and the reader features in the table's protocol."""
     needed = frozenset(features)
     return reader_version <= 1 or (bool(needed) and needed <= _HARMLESS)
 
@@ -92,7 +93,8 @@ def _plain(spark: SparkSession, path: str, version: int | None) -> DataFrame | N
 def _parts(table: DeltaTable, schema: StructType) -> list[tuple[dict[str, int | None], list[str]]] | None:
     """The files of a table, grouped by the values of its partition columns.
 
-    Returns None if there are too many combinations of values, or if a partition column is not an integer.
+    Returns None if there are too many combinations of values, or if the type of a partition column is not INT or
+    BIGINT.
     """
     columns = table.metadata().partition_columns
     files = table.file_uris()
@@ -116,7 +118,7 @@ def _parts(table: DeltaTable, schema: StructType) -> list[tuple[dict[str, int | 
 
 
 def _part(spark: SparkSession, schema: StructType, values: dict[str, int | None], files: list[str]) -> DataFrame:
-    """The rows of one partition: the columns of its files, and the partition's values."""
+    """The rows of one partition, with the columns of its files and the columns of the partition's values."""
     stored = StructType([field for field in schema.fields if field.name not in values])
     rows = spark.read.schema(stored).parquet(*files)
     for name, value in values.items():
@@ -125,5 +127,5 @@ def _part(spark: SparkSession, schema: StructType, values: dict[str, int | None]
 
 
 def _is_plain(file: str) -> bool:
-    """True for a local file whose path Spark accepts unescaped."""
+    """True for an existing local file whose path contains no character that Spark interprets."""
     return _PATTERN.search(file) is None and file.startswith("/") and Path(file).is_file()

@@ -30,8 +30,8 @@ def read(
     commits: tuple[TableCommit, ...],
     upto: int | None,
 ) -> DataFrame:
-    """If ``upto`` is None, returns the rows that the commits appended. The offset of a row is the version of its
-    commit. Otherwise, returns all rows of the table as of version ``upto``, with offset 0."""
+    """If ``upto`` is None, returns the rows that the commits appended, each with the version of its commit as its
+    offset. Otherwise, returns all rows of the table as of version ``upto``, with the offset 0."""
     if upto is not None:
         frame = rows_at(spark, path, upto)
         return typed_records(frame, split, row, f.lit(0))
@@ -47,14 +47,15 @@ def read(
 
 
 def snapshot(spark: SparkSession, path: str, columns: Mapping[str, str], version: int) -> DataFrame:
-    """The table as of ``version``, cast to these columns and types; a value that does not fit its type causes an
-    error."""
+    """The rows of the table as of ``version``, with these columns cast to these types. Reading a value that does not
+    fit its type raises an error."""
     frame = table_at(spark, path, version)
     return cast_columns(frame, columns)
 
 
 def _appended(spark: SparkSession, path: str, schema: StructType, commit: TableCommit) -> DataFrame:
-    """The rows of a commit's files. Uses Delta's reader if columns have other names in the files."""
+    """The rows of a commit's files. Uses Delta's reader if the table has column mapping, because the columns then have
+    other names in the files."""
     if _is_mapped(spark, path):
         table = table_at(spark, path, commit.version)
         names = [comparable_path(full_path(path, file.path)) for file in commit.appended]

@@ -34,8 +34,8 @@ class _Check:
 
 
 def refused_by_constraints(table: deltalake.DeltaTable, rows: pa.Table, index: str) -> list[Refusal]:
-    """Returns the rows that violate the table's constraints. Each row occurs once. ``index`` is the column with the row
-    numbers.
+    """Returns the rows that violate a constraint of the table, each with the first constraint that it violates.
+    ``index`` is the name of the column with the row numbers.
 
     The conditions are evaluated in DataFusion, as in delta-rs, on a copy of the rows.
     """

@@ -1,9 +1,9 @@
 """Detects that a Delta table was deleted, created again or replaced while this process has a handle on the table.
 
-delta-rs updates a handle with the commits after the handle's version. If the table was created again and already has
-later versions than the handle, the handle silently becomes a mixture of the old and the new table. Before each update,
-the sink therefore checks that the file of a known commit still has the same size and modification time. The check takes
-a tenth of a millisecond on a local path, and one request in an object store.
+delta-rs updates a handle by applying the commits after the handle's version. If the table was created again and already
+has later versions than the handle, the handle silently becomes a mixture of the old and the new table. Before each
+update, the sink therefore checks that the file of a known commit still has the same size and modification time. The
+check takes a tenth of a millisecond on a local path, and one request in an object store.
 
 ``CREATE OR REPLACE TABLE`` keeps the log and gives the table another id. After each update, the sink therefore compares
 the table's id with the id that the table had when the sink opened it.
@@ -41,13 +41,13 @@ class SeenLog:
         self.see(table)
 
     def see(self, table: deltalake.DeltaTable) -> None:
-        """Remembers the file of the commit that the handle has just read or written."""
+        """Remembers the size and the modification time of the file of the handle's newest commit."""
         self._version = table.version()
         self._stamp = self._stamp_of(self._version)
 
     def same_table(self, table: deltalake.DeltaTable) -> deltalake.DeltaTable:
-        """Returns the handle if the table is the same table. Returns a new handle if log cleanup removed the remembered
-        file.
+        """Returns ``table`` if the remembered file is unchanged. If the file is missing or changed, but the table has
+        the same id, returns a new handle. The cleanup of the log may have removed the file.
 
         Raises TargetUnfitError if the table was deleted, or was deleted and created again.
         """
@@ -63,7 +63,7 @@ class SeenLog:
         return found
 
     def require_id(self, table: deltalake.DeltaTable) -> None:
-        """Raises TargetUnfitError if the table has another id, because it was replaced."""
+        """Raises TargetUnfitError if the table's id has changed because another table replaced it."""
         if str(table.metadata().id) != self._id:
             raise TargetUnfitError(f"the table at {self._uri} was replaced by another table")
 

@@ -1,16 +1,16 @@
 """The Delta sink. It writes to a user's table, and writes each batch exactly once.
 
 A batch's commit carries two application transactions (Delta protocol, "Transaction Identifiers"). The first transaction
-has the sink's identity as its name and the value ``run × 2³² + batch + 1``, and fences earlier runs. The second
-transaction has the sink's identity and the generation as its name, and the batch's number as its value. Delta keeps
-both transactions for the lifetime of the table, regardless of log cleanup and other writers, unless a table property
-limits the retention of transactions. The sink refuses tables with that property.
+fences earlier runs: its name is the sink's identity, and its value is ``run × 2³² + batch + 1``. The second transaction
+stores the batch's number as its value: its name consists of the sink's identity and the generation. Delta keeps both
+transactions for the lifetime of the table, regardless of log cleanup and other writers, unless a table property limits
+the retention of transactions. The sink refuses tables with that property.
 
-``CREATE OR REPLACE TABLE`` keeps all transactions, but not the rows. A fence therefore carries two more transactions.
-The name of the first consists of the sink's identity and the table's id. The name of the second consists of the sink's
-identity and a constant text. If a table has the second transaction but not the first transaction with the table's
-present id, the table has replaced another table. If only an older version of rw_sql wrote to the table, neither of the
-two transactions exists.
+``CREATE OR REPLACE TABLE`` keeps all transactions, but not the rows. The commit of a fence therefore carries two more
+transactions. The name of the first consists of the sink's identity and the table's id. The name of the second consists
+of the sink's identity and a constant text. If a table has the second transaction but not the first transaction with the
+table's present id, the table has replaced another table. If only older versions of rw_sql wrote to the table, it has
+neither of the two transactions.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ def _faults() -> tuple[type[Exception], ...]:
 
 
 _VIOLATED = "failed validation check"
-"""The text in delta-rs's error when rows violate a constraint."""
+"""A part of delta-rs's error message for rows that violate a constraint."""
 
 _CAST_ERROR = "Cast error: "
-"""The text in the exception that delta-rs raises if values do not fit the table's current types. The class of this
-exception varies."""
+"""A part of delta-rs's error message for values that do not fit the table's current types. The class of this exception
+varies."""
 
 _REFUSED_COMMIT = re.compile(r"append-only|[Uu]nsupported table features")
-"""Matches the texts of delta-rs's CommitFailedError for a table that does not accept the sink's commits at all. If the
-error has any other text, the commit conflicted with another writer, and is retried."""
+"""Matches the text of a CommitFailedError of delta-rs if the table accepts no commit of this sink. With any other text,
+the error means a conflict with another writer, and the commit is retried."""
 
 _UNWRITABLE = frozenset(
     {
@@ -86,7 +86,7 @@ _UNWRITABLE = frozenset(
         "typeWidening",
     }
 )
-"""The table features that delta-rs cannot write."""
+"""The table features with which delta-rs cannot write to a table."""
 
 _APPEND_ONLY = "delta.appendOnly"
 _INDEX = "_rw_index"
@@ -130,7 +130,8 @@ class DeltaSink:
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
-        """Checks that the existing table has the columns of ``shape``, or that a table can be created."""
+        """Checks that the existing table accepts rows of ``shape``, or that a table can be created. If ``shape`` is
+        None, only checks the object store."""
         if shape is None:
             return look_at_store(options, timeout=timeout)
         location = options["location"]
@@ -200,7 +201,8 @@ class DeltaSink:
         return DeltaWriter(table, shape, identity, storage)
 
     def marked_batch(self, options: Mapping[str, str], identity: str, generation: int) -> int | None:
-        """The number of the last batch in the table; None if no run of the sink has written its fence to the table."""
+        """The number of the last batch in the table; -1 if the table has no batch of this generation. None if no run of
+        the sink has fenced the table, or if the table does not exist or was replaced."""
         try:
             table = deltalake.DeltaTable(_uri(options["location"]), storage_options=self.storage(options))
             if table.transaction_version(identity) is None:
@@ -221,19 +223,18 @@ def _batches_of(identity: str, generation: int) -> str:
 
 
 def _named_by_id(identity: str, table: deltalake.DeltaTable) -> str:
-    """The name of an application transaction. The transaction shows that a sink has written to the table with this
-    id."""
+    """The name of the application transaction that shows that a sink has fenced the table with the present id."""
     return f"{identity}/table/{table.metadata().id}"
 
 
 def _with_ids(identity: str) -> str:
-    """The name of the application transaction that shows that a sink's fences have a transaction with the table's
-    id."""
+    """The name of the application transaction that shows that the fences of a sink also write the transaction of
+    :func:`_named_by_id`."""
     return f"{identity}/tables"
 
 
 def _was_replaced(table: deltalake.DeltaTable, identity: str) -> bool:
-    """True if this table has replaced another table to which the sink had written."""
+    """True if this table has replaced another table that the sink had fenced."""
     has_ids = table.transaction_version(_with_ids(identity)) is not None
     return has_ids and table.transaction_version(_named_by_id(identity, table)) is None
 
@@ -267,7 +268,8 @@ class DeltaWriter:
         self._schema = pa.schema(wanted.to_arrow())
 
     def fence(self, run: int, generation: int) -> int:
-        """Commits an empty append with the run's number. Delta then rejects later commits of earlier runs."""
+        """Commits an empty append with the run's number. Delta then rejects later commits of earlier runs. Returns the
+        number of the generation's last batch in the table; -1 if there is none."""
         self._run = run
         self._batches = _batches_of(self._identity, generation)
         empty = self._schema.empty_table()
@@ -323,7 +325,7 @@ class DeltaWriter:
             raise (RefusedRowsError(found) if found else TargetUnfitError(str(error))) from error
 
     def _refusals(self, rows: pa.Table) -> list[Refusal]:
-        """The rows that violate the table's constraints."""
+        """Returns a refusal for each row that violates a constraint of the table."""
         numbered = rows.append_column(_INDEX, pa.array(range(rows.num_rows), pa.int64()))
         changed, _ = split_by_op(last_per_key(numbered, self._shape.keys), DELETE)
         fitted = changed.select([*self._schema.names, _INDEX]).cast(self._schema.append(pa.field(_INDEX, pa.int64())))
@@ -383,7 +385,7 @@ class DeltaWriter:
             raise SinkError(f"batch {batch} is already in the table")
 
     def _commit(self, act: Callable[[], None]) -> None:
-        """Runs ``act`` on the table's newest version; retries if another writer commits in between."""
+        """Runs ``act`` on the table's newest version. Retries if another writer commits at the same time."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 self._table = self._log.same_table(self._table)
@@ -412,7 +414,7 @@ class DeltaWriter:
         return -1 if version is None else version
 
     def cancel(self) -> None:
-        """Prevents further commits."""
+        """Prevents further commits of batches."""
         self._is_cancelled = True
 
     def close(self) -> None:
@@ -424,7 +426,7 @@ def _properties(marks: list[deltalake.Transaction]) -> deltalake.CommitPropertie
 
 
 def _quoted(name: str) -> str:
-    """A name quoted for DataFusion and for Spark."""
+    """A name with the quotation marks of DataFusion and Spark."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -1,4 +1,4 @@
-"""A Delta table as a source of appended rows. The only split of the source is the table; an offset is a version of the
+"""A Delta table as a source of appended rows. The table is the only split of the source. An offset is a version of the
 table."""
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class DeltaConnector(RangedConnector):
         return load_spec("delta")
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Checks that the path has the same meaning in every process (for example, that it is absolute)."""
+        """Checks that the path means the same table in every process. For example, a local path must be absolute."""
         check_option_values(self.spec, options)
         path = options[PATH].strip()
         if not path.startswith("/") and not urlsplit(path).scheme:
@@ -60,7 +60,7 @@ class DeltaConnector(RangedConnector):
         check_path(PATH, path)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """The table as one split, from offset 0 to the offset after its newest version."""
+        """The table as one split. The split begins at the offset 0 and ends after the table's newest version."""
         path = _path(options)
         cluster = f"delta:{path}"
         try:
@@ -79,7 +79,8 @@ class DeltaConnector(RangedConnector):
         return Upstream(splits={split.split: split}, cluster=cluster)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The unread versions, up to the first version that changed existing rows.
+        """At a position above 0, returns at most MOST_VERSIONS unread versions, and only versions before the first one
+        that changed existing rows. At the position 0, returns all versions, which one batch must read.
 
         Raises SqlError if the first unread version changed existing rows.
         """
@@ -107,7 +108,7 @@ class DeltaConnector(RangedConnector):
     def _commits(self, options: Mapping[str, str], start: int, end: int) -> Iterator[TableCommit]:
         """The commits of the versions ``[start, end)``.
 
-        If the option to ignore changes is set, commits that change existing rows count as empty.
+        If the option ``delta.skip_change_commits`` is ``true``, a commit that changes existing rows counts as empty.
         """
         path = _path(options)
         skips = (options.get(SKIP_CHANGES) or "false").strip().lower() == "true"
@@ -129,9 +130,9 @@ class DeltaConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The first version committed at or after ``milliseconds``. If a commit does not contain its time, the time of
-        the next commit is used. As a result, a commit may be read again, which is better than skipping the commit.
-        Raises SqlError OFFSET_OUT_OF_RANGE if the table's log may have lost versions after that time."""
+        """The first version committed at or after ``milliseconds``. For a commit that does not contain its time, the
+        time of the next commit is used. Therefore, a commit may be read although it is too early, but no commit is
+        skipped. Raises SqlError OFFSET_OUT_OF_RANGE if the table's log may have lost versions after that time."""
         path = _path(options)
         newest = deltalake.DeltaTable(path).version()
         # The table's own history omits commits without a time, and then gives wrong versions to other commits.
@@ -161,13 +162,14 @@ class DeltaConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Returns the source's only topic, because an offset of this topic is a version, not a number of records."""
+        """Returns the source's only topic and the reason: its offsets are versions of the table, and do not count
+        records."""
         return {"": "offsets are versions of the table"}
 
     def logged_records(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int | None:
         """The number of rows that the commits in the range appended, according to the table's log. Returns None if a
         commit in the range does not contain its number of rows. Also returns None for a range that begins at 0, because
-        the whole table is read for such a range."""
+        such a range contains all rows of the table."""
         (start, end) = next(iter(ranges.values()), (0, 0))
         if start == 0:
             return None
@@ -224,7 +226,7 @@ class DeltaConnector(RangedConnector):
     def read_arrow(
         self, options: Mapping[str, str], columns: Mapping[str, pa.DataType], *, most_rows: int, most_bytes: int
     ) -> pa.Table | None:
-        """All rows of the current table, if the table is small. See
+        """All rows of the current table; None if the table is too large or cannot be read with Arrow. See
         :class:`rw_sql.connectors.snapshots.ArrowReader`."""
         from rw_sql.connectors.delta.arrow_rows import rows_of
 

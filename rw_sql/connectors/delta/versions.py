@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BY_AGE = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
-"""A setting of Delta, which is on by default. If the setting is on, Delta refuses to read a version that is older than
-the table's ``delta.deletedFileRetentionDuration``, even if the version's files exist. The newest version is an
-exception.
+"""The name of a setting of Delta, which is on by default. If the setting is on, Delta refuses to read a version that is
+older than the table's ``delta.deletedFileRetentionDuration``, even if the version's files exist. Delta always reads the
+newest version.
 
 A batch reads its inputs at the versions that were planned for the batch, and table upkeep keeps the files of these
 versions. Therefore, rw_sql can read these versions regardless of their age (decision 32).
@@ -30,7 +30,7 @@ def table_at(spark: SparkSession, path: str, version: int) -> DataFrame:
 
 
 def changes_at(spark: SparkSession, path: str, version: int) -> DataFrame:
-    """The rows that the commit ``version`` adds to the change feed of the table. Files are opened lazily, as for
+    """The rows of the table's change feed that belong to the commit ``version``. Files are opened lazily, as for
     :func:`table_at`."""
     reader = spark.read.format("delta").option("readChangeFeed", "true")
     with _at_any_age(spark):

@@ -1,8 +1,8 @@
 """Opens compressed files of lines for reading.
 
-A file may consist of several frames, streams or members, as written by pigz, pzstd and ``cat``. All of these parts are
-read. A file that ends early raises an error. This module imports no other module of the package, because Spark's
-workers receive this module by value.
+A file may consist of several frames, streams or members, as pigz, pzstd and ``cat`` write it. All of these parts are
+read. Reading a truncated file raises an error. Spark's workers receive this module by value. Therefore, it imports no
+other module of rw_sql.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ ENDINGS: Mapping[str, str] = {
 
 _CHUNK = 1024 * 1024
 _SNAPPY_CHUNK = 65_536
-"""The maximum number of bytes in a chunk of snappy's framing format."""
+"""The maximum number of decompressed bytes in a chunk of Snappy's framing format."""
 
 _SNAPPY_BEGIN = b"\xff\x06\x00\x00sNaPpY"
 
 
 class CompressedError(ValueError):
-    """Raised if a file's content does not have the expected compression. The caller must put the file's name before the
-    message."""
+    """Raised if a file's content does not have the expected compression. The message does not contain the file's name;
+    the caller must add it."""
 
 
 def compression_of(path: str) -> str | None:
-    """Returns the name of the compression that follows from a file's name; None if the file is not compressed."""
+    """Returns the compression that the ending of a file's name denotes; None if the ending denotes no compression."""
     lower = path.lower()
     return next((name for ending, name in ENDINGS.items() if lower.endswith(ending)), None)
 
 
 def decompressed(file: Any, name: str) -> io.BufferedReader:
-    """The whole decompressed content of an open compressed file.
+    """The decompressed content of an open compressed file, from the beginning. ``name`` is the name of the compression.
 
     Closing the result leaves ``file`` open. Both this function and later reads of the result may raise CompressedError.
     """
@@ -60,7 +60,7 @@ def decompressed(file: Any, name: str) -> io.BufferedReader:
 
 class _Shared(io.RawIOBase):
     """A wrapper around an open file. Closing the wrapper leaves the file open. ``fault`` is the error that reading the
-    file raised."""
+    file raised; None if there was no error."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -91,7 +91,7 @@ class _Shared(io.RawIOBase):
 
 class _Guarded(io.RawIOBase):
     """The decompressed content of a file. Reading raises CompressedError for invalid content. If the compressed file
-    itself cannot be read, reading raises the original error."""
+    itself cannot be read, the original error is raised."""
 
     def __init__(self, file: _Shared, name: str) -> None:
         self._file = file
@@ -118,7 +118,7 @@ class _Guarded(io.RawIOBase):
 
 
 def _unzipped(file: Any) -> Any:
-    """The only member of a zip archive. Folders are ignored, and so are hidden members, which macOS adds."""
+    """The only member of a zip archive. Folders, and hidden members such as those that macOS adds, do not count."""
     archive = zipfile.ZipFile(file)
     names = [
         member.filename

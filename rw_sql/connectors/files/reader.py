@@ -1,7 +1,7 @@
 """Reads ranges of files as a Spark Python data source. The driver decides which files a batch reads.
 
-Spark's workers receive this module by value, because the package may not be on their path. They also receive, in the
-same way, the modules of ``files`` and ``support`` that the reader of this module needs.
+Spark's workers receive this module by value, because rw_sql may not be installed there. They also receive by value
+those modules of ``files`` and ``support`` that :class:`FileReader` needs.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _AHEAD = 16
 _FEW_BYTES = 512 * 1024
 _FEW_FILES = 100
 _MOST_HELD_BYTES = 32 * 1024 * 1024
-"""The maximum number of bytes of records that the driver itself reads. The size of a file does not limit the size of
-its records, because a small compressed file may contain any number of equal records."""
+"""The maximum size in bytes of records that the driver itself reads. The size of the files does not limit the size of
+their records, because a small compressed file may contain any number of equal records."""
 _RECORDS = f"{RECORDS}, _rw_index bigint"
 
 Piece = tuple[str, int, int, "str | None"]
@@ -58,7 +58,8 @@ Piece = tuple[str, int, int, "str | None"]
 class FileReader(DataSourceReader):
     """Reads pieces of files on the executors.
 
-    The store's arguments, which may contain access keys, come from a file that only the driver's user can read.
+    The arguments of the store may contain access keys. Therefore, they are in a file that only the driver's user can
+    read.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -82,7 +83,8 @@ class FileReader(DataSourceReader):
         return [InputPartition(part) for part in parts] or [InputPartition([])]
 
     def _compression_of(self, path: str) -> str | None:
-        """The compression of a file of lines. A compressed file is always read from its beginning."""
+        """The compression of a file of lines; None for no compression and for Parquet. A compressed file is always read
+        from its beginning."""
         if self._encode == "PARQUET":
             return None
         found = file_compression.compression_of(path) if self._compression is None else self._compression
@@ -249,10 +251,11 @@ def _require_same(path: str, now: str, known: str | None) -> None:
 
 
 def dealt(pieces: Sequence[Piece], tasks: int, is_cuttable: Callable[[str], bool]) -> list[list[Piece]]:
-    """Groups the pieces, in their order, into at most ``tasks`` parts of similar size.
+    """Groups the pieces, in their order, into at most ``tasks`` parts of about the same size.
 
-    A long piece is split if ``is_cuttable`` returns True for the file of the piece. Because opening a file takes time,
-    each piece counts as larger by a fixed number of bytes. If the total size is small, there are few parts.
+    A long piece may be divided among several parts if ``is_cuttable`` returns True for its file. Opening a file takes
+    time. Therefore, _BYTES_PER_FILE is added to the size of each piece. There is at most one part per BYTES_PER_TASK of
+    the total size.
     """
     weights = [end - start + _BYTES_PER_FILE for _, start, end, _ in pieces]
     count = min(tasks, -(-sum(weights) // BYTES_PER_TASK)) or 1
@@ -285,9 +288,9 @@ def read_batch(
 ) -> DataFrame:
     """Reads the records of pieces of files.
 
-    ``compression`` is a name of :mod:`rw_sql.connectors.files.compression`, or empty for no compression; if it is None,
-    the compression of each file follows from its name. If ``is_strict`` is set, a column that is missing in a file's
-    header or schema is an error.
+    ``compression`` is the name of a compression in :mod:`rw_sql.connectors.files.compression`. If it is empty, the
+    files are not compressed. If it is None, the name of each file determines its compression. If ``is_strict`` is true,
+    a column that is missing in a file's header or schema is an error.
     """
     given = encoding.options
     config: dict[str, Any] = {
@@ -319,7 +322,7 @@ def _read_by_tasks(spark: SparkSession, options: dict[str, str]) -> DataFrame:
 
 
 def _read_here(spark: SparkSession, options: dict[str, str], pieces: Sequence[Piece]) -> DataFrame | None:
-    """Reads the records in this process. Returns None if the records need too much memory."""
+    """Reads the records in this process. Returns None if the records need more than _MOST_HELD_BYTES of memory."""
     wanted = StructType.fromDDL(_schema(options["row"]))
     if not isinstance(wanted, StructType):
         raise TypeError("a list of columns is a struct")

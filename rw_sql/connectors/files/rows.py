@@ -3,10 +3,10 @@
 Offsets count bytes of the stored file. A line has the offset of its first byte. In a compressed file, the offsets of
 lines are scaled to the stored size, because the decompressed length is unknown in advance. The offset of a row of a
 Parquet file is the offset of the row group plus the index of the row in the group. This index is scaled down if the
-group has more rows than bytes. Offsets therefore increase in record order and stay below the file's size, and reading
-adjacent ranges returns each record once.
+group has more rows than bytes. Therefore, offsets never decrease from record to record, and stay below the file's size.
+If adjacent ranges are read, each record is returned once.
 
-Spark's workers receive this module by value, and with it the only other module of the package that it imports.
+Spark's workers receive this module and ``support.fitting`` by value. This module imports no other module of rw_sql.
 """
 
 from __future__ import annotations
@@ -30,26 +30,27 @@ CHUNK = 8 * 1024 * 1024
 BATCH_ROWS = 50_000
 MOST_LINE_BYTES = 128 * 1024 * 1024
 _PARQUET_ROWS = 1_000
-"""The number of rows that are decoded at once. A small file may have rows that need much memory, because a
-dictionary-encoded column stores a repeated long value only once."""
+"""The number of rows of a Parquet file that are decoded at once. Even in a small file, the rows may need much memory,
+because a column with a dictionary stores a repeated long value only once."""
 
 _BATCH_BYTES = 16 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN = 10, 13
 _SPARK_VERSION = b"org.apache.spark.version"
 _LEGACY_TIMES, _LEGACY_INT96 = b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"
-"""The keys by which Spark recognizes a file whose times must be converted from the Julian calendar. One key contains
-the version of Spark that wrote the file, another key marks times of all types except INT96, and the third key marks
-times of type INT96."""
+"""The keys by which Spark recognizes a file whose times must be converted from the Julian calendar. The value of
+``_SPARK_VERSION`` is the version of Spark that wrote the file. ``_LEGACY_TIMES`` marks times of all types except INT96,
+and ``_LEGACY_INT96`` marks times of type INT96."""
 
 _QUOTED = re.compile(rb'"[^"]*+(?:""[^"]*+)*+"')
 """A quoted field of a CSV line."""
 
 NO_VALUE = "\ue0f5\ue0f6\ue0f7\ue0f5"
-"""The text of a CSV field that stands for NULL. This text consists of private-use characters of Unicode, which ordinary
-text does not contain.
+"""A text that stands for NULL in a CSV field. It consists of private-use characters of Unicode, which ordinary text
+does not contain.
 
-(An empty field without quotes is NULL too, but a line that consists only of an empty field would not count as a line.)
+An empty field without quotes is NULL too. But a line that consists only of one empty field would be an empty line, and
+empty lines are skipped.
 """
 
 Lines = tuple["NDArray[np.int64]", list[bytes]]
@@ -125,10 +126,11 @@ def _cut(
 def compressed_lines(
     opened: Callable[[], Any], size: int, start: int, end: int, *, chunk: int = CHUNK
 ) -> Iterator[Lines]:
-    """The lines of a compressed file whose scaled offsets are in ``[start, end)``. ``opened`` opens and decompresses
-    the file; ``size`` is its compressed size.
+    """The lines of a compressed file whose scaled offsets are in ``[start, end)``. ``opened`` is a function that opens
+    the file and returns its decompressed content. ``size`` is the compressed size.
 
-    The file is decompressed twice: scaling needs the decompressed length, which only the first pass shows.
+    The file is decompressed twice, because scaling needs the decompressed length, which is known only after the first
+    pass.
     """
     inside = 0
     with opened() as file:
@@ -149,9 +151,9 @@ def compressed_lines(
 def ranks(places: NDArray[np.int64], before: tuple[int, int] = (-1, 0)) -> tuple[NDArray[np.int64], tuple[int, int]]:
     """Returns, for each record of a batch, the number of earlier records with the same offset.
 
-    ``before`` contains the last offset and rank of the previous batch. The second returned value contains the last
-    offset and rank of this batch. All records with the same offset are in one range, so the ranks do not depend on how
-    a file is divided into ranges.
+    ``before`` contains the last offset and rank of the previous batch. The second result contains the last offset and
+    rank of this batch, for use with the next batch. All records with the same offset are in one range, so the ranks do
+    not depend on how a file is divided into ranges.
     """
     if len(places) == 0:
         return places, before
@@ -164,15 +166,16 @@ def ranks(places: NDArray[np.int64], before: tuple[int, int] = (-1, 0)) -> tuple
 
 
 def header_of(file: Any) -> bytes:
-    """Reads the first line of an open file, without the line break. The file must be at its beginning."""
+    """Reads the first line of a file that has just been opened. Returns the line without its byte-order mark and its
+    line break."""
     first: bytes = file.readline(MOST_LINE_BYTES + 1)
     _require_short(first)
     return first.removeprefix(_BOM).rstrip(b"\r\n")
 
 
 def column_order(header: bytes, columns: Sequence[str], delimiter: str) -> list[int | None] | None:
-    """The index of each column in a header line, matched by exact name, otherwise case-insensitively; None for a
-    missing column.
+    """The index of each column in a header line; None for a missing column. A column is matched by its exact name or,
+    if no field has this name, without regard to case.
 
     If the header has exactly these columns in this order, lines need no reordering, and the result is None.
     """
@@ -199,13 +202,12 @@ def _unquoted(field: bytes) -> bytes:
 
 
 def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter: str) -> list[bytes]:
-    """Lines with their fields reordered. Fields keep their text and their quotes.
+    """Returns the lines with their fields in another order. Fields keep their text and their quotes.
 
     ``order`` and ``count`` are the results of :func:`column_order` and :func:`width_of`. If a line has another number
-    of fields than the header, or if :func:`fields_of` returns None for the line, the line is returned in a malformed
-    form, so that decoding the line fails. A carriage return at the end of a line is removed, because decoding would
-    remove the carriage return too. If the header has none of the columns, the file has other columns or no header. In
-    this case, all lines are returned in a malformed form.
+    of fields than the header, or if :func:`fields_of` returns None for the line, a line is returned that cannot be
+    decoded. A carriage return at the end of a line is removed, as decoding would do. If the header has none of the
+    columns, the file has other columns or no header. In this case, no returned line can be decoded.
     """
     made = []
     separator = delimiter.encode()
@@ -224,7 +226,7 @@ def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter
 
 
 def fields_of(line: bytes, separator: bytes) -> list[bytes] | None:
-    """The fields of a CSV line as written, with their quotes. Returns None if decoding the line would fail, because a
+    """The fields of a CSV line as written, with their quotes. Returns None if the line cannot be decoded, because a
     quote is not closed, text follows a closing quote, or a carriage return is outside quotes."""
     if b'"' not in line:
         return None if b"\r" in line else line.split(separator)
@@ -248,11 +250,11 @@ def fields_of(line: bytes, separator: bytes) -> list[bytes] | None:
 def parquet_rows(
     file: Any, size: int, start: int, end: int, row: pa.StructType, *, is_strict: bool = False
 ) -> Iterator[tuple[NDArray[np.int64], pa.StructArray, pa.StringArray]]:
-    """Returns the rows of a Parquet file whose offsets are in ``[start, end)``, as structs. Also returns the error of
-    each row that could not be read.
+    """Yields the rows of a Parquet file whose offsets are in ``[start, end)``, in batches. Each batch consists of the
+    offsets, the rows as structs, and the error of each row (NULL for a row that could be read).
 
-    Columns are matched by exact name, otherwise case-insensitively. A missing column is NULL, or an error if
-    ``is_strict`` is set.
+    A column is matched by its exact name or, if no column has this name, without regard to case. A missing column is
+    NULL; if ``is_strict`` is true, it is an error.
     """
     # By default, times of the type INT96 would be nanoseconds, which overflow before 1678 and after 2262.
     parquet = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
@@ -280,8 +282,7 @@ def parquet_rows(
 
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Combines batches of rows into larger batches. A larger batch has at most BATCH_ROWS rows, and at most about
-    _BATCH_BYTES bytes."""
+    """Combines batches of rows into larger batches, each with at most BATCH_ROWS rows and about _BATCH_BYTES bytes."""
     held: list[pa.RecordBatch] = []
     size = 0
     for encoded in batches:
@@ -298,8 +299,8 @@ def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _row_groups(metadata: pq.FileMetaData, size: int) -> list[tuple[int, int, int]]:
-    """The row groups in the order of the file. For each group, the result has the group's offset, the number of bytes
-    up to the next group, and the number of rows."""
+    """The row groups in the order of the file. For each group, the result contains the group's offset, the number of
+    bytes up to the next group or the file's end, and the number of rows."""
     begins = []
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -316,10 +317,10 @@ def _row_groups(metadata: pq.FileMetaData, size: int) -> list[tuple[int, int, in
 
 
 def _julian_columns(parquet: pq.ParquetFile) -> frozenset[str]:
-    """The columns whose dates and times before 15 October 1582 are counted by the Julian calendar.
+    """The columns whose dates and times before 15 October 1582 are in the Julian calendar.
 
     Spark marks the files that it writes with Julian dates and times. The first versions of Spark always wrote such
-    dates and times; the files of these versions have no mark except the version number of Spark.
+    dates and times. Only the version number of Spark marks the files of these versions.
     """
     marks = parquet.metadata.metadata or {}
     version = marks.get(_SPARK_VERSION, b"")

@@ -1,5 +1,5 @@
-"""The file sink. It writes one file per batch to a folder, and the file's name contains the batch's number. Delivery is
-at least once."""
+"""The file sink. It writes one file per batch to a folder. The file's name contains the batch's number. Each row is
+delivered at least once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class FileSink:
             )
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
-        """Checks the types: CSV cannot represent nested values and bytes."""
+        """Checks the types of the columns, because CSV cannot represent nested values and bytes."""
         if shape.encode != "CSV":
             return
         for name, kind in shape.columns.items():
@@ -94,7 +94,8 @@ class FileWriter:
         return None
 
     def write(self, rows: pa.Table, batch: int) -> None:
-        """Writes one file, which appears atomically."""
+        """Writes one file, which appears in the folder only when it is complete. Writes no file if there are no
+        rows."""
         if not rows.num_rows:
             return
         ending = _ENDINGS[self._shape.encode or "PARQUET"]
@@ -117,8 +118,8 @@ class FileWriter:
             raise (RefusedRowsError(found) if found else SinkError(f"{path}: {error}")) from error
 
     def _attempt(self, rows: pa.Table) -> Refusal | None:
-        """Writes rows to memory in the file's format. Returns a refusal if the format cannot represent one of the
-        rows."""
+        """Writes rows to memory in the file's format. Returns a refusal if the format cannot represent one of the rows;
+        otherwise None."""
         try:
             self._put(rows, io.BytesIO())
         except pa.ArrowException as error:
@@ -145,7 +146,7 @@ class FileWriter:
                 pyarrow.parquet.write_table(rows, file, coerce_timestamps="us")
 
     def cancel(self) -> None:
-        """Aborts a write in progress. No file of this write becomes visible."""
+        """Makes a write in progress fail before its file becomes visible."""
         self._is_cancelled = True
 
     def close(self) -> None:
@@ -153,7 +154,7 @@ class FileWriter:
 
 
 def _make_folder(folder: Path) -> None:
-    """Creates a folder and its parents in a way that survives a crash of the machine."""
+    """Creates a folder and its missing parents. After the return, a crash of the machine does not remove them."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for each in missing:
@@ -161,9 +162,9 @@ def _make_folder(folder: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Writes the names of a folder's files and folders to the disk.
+    """Writes the list of a folder's files and subfolders to the disk.
 
-    Otherwise the file system may lose a new name when the machine crashes, although the file's content is on the disk.
+    Otherwise, a crash of the machine may remove a new file from the folder, although the file's content is on the disk.
     """
     opened = os.open(folder, os.O_RDONLY)
     try:

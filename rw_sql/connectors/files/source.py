@@ -1,5 +1,5 @@
-"""Files as a source. A split is a file, and the name of the split is the file's path below the root. An offset counts
-the bytes of the file.
+"""Files as a source. Each file is a split, whose id is the file's path below the root. An offset counts bytes of the
+file.
 
 ``posix_fs``, ``s3``, ``gcs`` and ``azblob`` differ only in where the files are stored.
 """
@@ -40,7 +40,8 @@ class FileConnector(RangedConnector):
 
     name = ""
     packages: tuple[tuple[str, str], ...] = ()
-    """Additional Python packages that the connector needs, each with the extra that installs it."""
+    """Pairs of an additional Python package that the connector needs, and the extra of rw_sql that installs the
+    package."""
 
     has_shared_offsets = True
     executor_packages: tuple[str, ...] = ("fsspec", "numpy", "pyarrow")
@@ -54,10 +55,10 @@ class FileConnector(RangedConnector):
 
     @abstractmethod
     def store(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> FileStore:
-        """The store of the files. Does not contact the store."""
+        """Returns an object for the store of the files, without contacting the store."""
 
     def faults(self) -> tuple[type[Exception], ...]:
-        """The exceptions that the store's client raises if the client cannot list files."""
+        """The exceptions that the store's client may raise when it lists files."""
         return (OSError,)
 
     def check_options(self, options: Mapping[str, str]) -> None:
@@ -73,7 +74,7 @@ class FileConnector(RangedConnector):
         self.store(options)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """Lists the files."""
+        """Lists the files as splits."""
         cluster = self.cluster(options)
         splits = {}
         try:
@@ -101,7 +102,7 @@ class FileConnector(RangedConnector):
         return not pattern or fnmatch.fnmatchcase(split, pattern)
 
     def end_of(self, state: SplitState) -> int | None:
-        """The file's size. The size is taken from the incarnation in ``state``."""
+        """The file's size according to the incarnation in ``state``; None if the incarnation is unknown."""
         return incarnation_size(state.incarnation)
 
     def is_finished(self, state: SplitState) -> bool:
@@ -110,7 +111,7 @@ class FileConnector(RangedConnector):
         return size is not None and state.offset >= size
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The unread range of each file that is not fully read, in the order of the files' names."""
+        """The unread range of each file that has not been read to its end, in the order of the files' names."""
         is_packed = (options.get(COMPRESSION) or "none").lower() != "none"
         found = []
         for split in sorted(positions):
@@ -131,8 +132,8 @@ class FileConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """Returns the offset 0 for a file that was written at or after ``milliseconds``, and the file's end for an
-        older file."""
+        """Returns, for each file, the offset 0 if the file was written at or after ``milliseconds`` or at an unknown
+        time, and the file's end if it is older."""
         wanted = set(splits)
         return {
             found.path: found.size if found.modified_ms is not None and found.modified_ms < milliseconds else 0
@@ -143,7 +144,7 @@ class FileConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Returns the source's only topic, because the offsets of this topic count bytes, not records."""
+        """Returns the source's only topic and the reason: its offsets count bytes, not records."""
         return {"": "offsets of files count bytes"}
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
@@ -170,8 +171,8 @@ class FileConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """Returns the records of these ranges. The column ``value`` contains lines, and the column ``_rw_row`` contains
-        the rows of a Parquet file."""
+        """Returns the records of these ranges. The column ``value`` contains the lines of text files, and the column
+        ``_rw_row`` contains the rows of Parquet files."""
         from rw_sql.connectors.files import reader as file_reader
 
         known = lives or {}
@@ -286,13 +287,12 @@ class S3Connector(FileConnector):
         return FileStore(protocol="s3", root=options["s3.bucket_name"].strip().strip("/"), arguments=arguments)
 
     def cluster(self, options: Mapping[str, str]) -> str:
-        """The identity of the root. It consists of the bucket and, if the endpoint is not Amazon's endpoint, of the
-        endpoint."""
+        """The identity of the root: the bucket and, unless the endpoint is Amazon's, the endpoint."""
         endpoint = options.get("s3.endpoint_url", "")
         return super().cluster(options) + (f"@{endpoint.rstrip('/')}" if endpoint else "")
 
     def faults(self) -> tuple[type[Exception], ...]:
-        """The client's exceptions, besides OSError."""
+        """OSError and the exceptions of the store's client."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         return (OSError, BotoCoreError, ClientError)
@@ -325,7 +325,7 @@ class GcsConnector(FileConnector):
         return FileStore(protocol="gs", root=options["gcs.bucket_name"].strip().strip("/"), arguments=arguments)
 
     def faults(self) -> tuple[type[Exception], ...]:
-        """The client's exceptions, besides OSError."""
+        """OSError and the exceptions of the store's client."""
         from gcsfs.retry import HttpError
         from google.auth.exceptions import GoogleAuthError
 
@@ -352,15 +352,15 @@ class AzblobConnector(FileConnector):
         return FileStore(protocol="abfs", root=options["azblob.container_name"].strip().strip("/"), arguments=arguments)
 
     def faults(self) -> tuple[type[Exception], ...]:
-        """The client's exceptions, besides OSError."""
+        """OSError and the exceptions of the store's client."""
         from azure.core.exceptions import AzureError
 
         return (OSError, AzureError)
 
 
 def _compression(options: Mapping[str, str]) -> str | None:
-    """The compression of all files; empty for no compression; None if each file's name determines the file's
-    compression."""
+    """The compression of all files. The result is empty for no compression, and None if the name of each file
+    determines its compression."""
     given = options.get(COMPRESSION)
     if given is None:
         return None

@@ -1,6 +1,7 @@
 """Lists and opens the files of a local folder or a bucket. Uses the library fsspec.
 
-Spark's workers receive this module by value, and with it the only other module of the package that it imports.
+Spark's workers receive this module and ``support.incarnations`` by value. This module imports no other module of
+rw_sql.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ LOCAL = "file"
 _DECODED_BY_AIOHTTP = ("gzip", "deflate", "br", "zstd")
 _DECODED_BY_AZURE = ("gzip", "deflate")
 _READABLE = ("gzip", "zstd")
-"""The content encodings of stored objects that are also compressions of files."""
+"""The content encodings of stored objects that are also the names of compressions of files."""
 _MOST_OF_NAME = 500
-"""The maximum length of a file's name in a command."""
+"""The maximum length of a quoted file name in a command that a message shows."""
 
 _LITERAL = re.compile(r"[^*?\[]*")
 
@@ -38,9 +39,8 @@ class FoundFile:
     the file's size.
 
     ``modified_ms`` is the time when the file was written, in milliseconds since 1970; None if the store does not report
-    the time. If the store's client decodes the object's Content-Encoding, ``content_encoding`` is this encoding. In
-    this case, the bytes that the client returns differ from the bytes that the store holds. Otherwise,
-    ``content_encoding`` is None.
+    the time. ``content_encoding`` is the object's Content-Encoding if the store's client decodes it; otherwise None. If
+    the client decodes an object, the bytes that it returns differ from the bytes that the store holds.
     """
 
     path: str
@@ -74,16 +74,16 @@ class FileStore:
         )
 
     def full_path(self, path: str) -> str:
-        """A file's path in the file system."""
+        """The path of a file in the file system, from its path below the root."""
         return f"{self.root.rstrip('/')}/{path}"
 
     def files(self, pattern: str | None = None) -> Iterator[FoundFile]:
-        """The files below the root whose path matches a pattern, in no particular order.
+        """The files below the root whose paths match ``pattern`` (None: all files), in no particular order.
 
         Raises the exceptions of the file system's client.
 
         ``*`` matches any characters, slashes included. Files and folders whose names begin with a dot or an underscore
-        are skipped, and so is everything below such a folder. Writers use such names for unfinished files and for
+        are skipped, together with everything below such a folder. Writers use these names for unfinished files and for
         metadata.
         """
         fits = re.compile(fnmatch.translate(pattern)).match if pattern else None
@@ -92,7 +92,7 @@ class FileStore:
                 yield found
 
     def find(self, path: str) -> FoundFile:
-        """The current version of one file. Raises FileNotFoundError."""
+        """Returns the current version of one file. Raises FileNotFoundError if the file does not exist."""
         if self.is_local:
             return _local_file(path, os.stat(self.full_path(path)))
         return _remote_file(path, self.filesystem().info(self.full_path(path)))
@@ -148,12 +148,12 @@ class FileStore:
 
 
 def fault_of_encoding(store: FileStore, found: FoundFile, compression: str | None, *, is_lines: bool) -> str | None:
-    """Returns the reason why a file with a Content-Encoding cannot be read, and advice for the user. Returns None for
-    an empty file, and for a file without an encoding that the client decodes.
+    """Returns a text with the reason why a file with a Content-Encoding cannot be read, and advice for the user.
+    Returns None for an empty file, and for a file whose ``content_encoding`` is None.
 
-    ``compression`` is the compression with which the file would be read; None for no compression. The advice contains
-    the command that removes the encoding only if the source would afterwards decompress the file with this compression.
-    Otherwise, the source would read the compressed bytes as lines.
+    ``compression`` is the compression that the source expects of the file; None for no compression. ``is_lines`` is
+    true for a file of lines. The advice contains the command that removes the encoding only if the encoding is the same
+    as ``compression``. Otherwise, the source would read the compressed bytes as lines after the command.
     """
     encoding = found.content_encoding
     if encoding is None or found.size == 0:
@@ -177,8 +177,8 @@ def fault_of_encoding(store: FileStore, found: FoundFile, compression: str | Non
 
 def _command_without_encoding(store: FileStore, path: str) -> str:
     """The command that removes a file's encoding. If the file's name is long, the command contains "…" in place of the
-    name. With the whole name, the reason of the stall would be cut off, because the reason already contains the
-    name."""
+    name. The message that contains the command also contains the name. With a long name in both places, the end of the
+    message would be cut off."""
     container, _, name = store.full_path(path).partition("/")
     if len(shlex.quote(name)) > _MOST_OF_NAME:
         name = "…"
@@ -191,7 +191,7 @@ def _command_without_encoding(store: FileStore, path: str) -> str:
 
 
 def is_storable(path: str) -> bool:
-    """False for a name that is not UTF-8, because no catalog or table can store such a name."""
+    """False for a name that is not UTF-8: no catalog or table can store such a name."""
     try:
         path.encode()
     except UnicodeEncodeError:  # Python represents bytes of a name that are not UTF-8 as surrogates.
@@ -200,13 +200,13 @@ def is_storable(path: str) -> bool:
 
 
 def incarnation_size(incarnation: str | None) -> int | None:
-    """Returns the file's size, which an incarnation contains."""
+    """Returns the file's size, with which an incarnation begins; None if the incarnation is unknown."""
     size = (incarnation or "").partition("-")[0]
     return int(size) if size.isdecimal() else None
 
 
 def _literal_folder(pattern: str | None) -> str:
-    """The deepest folder that contains all paths matching a pattern."""
+    """The deepest folder that is certain to contain all paths that match a pattern; empty for the root."""
     literal = _LITERAL.match(pattern or "")
     return literal[0].rpartition("/")[0] if literal else ""
 
@@ -242,8 +242,8 @@ def _remote_file(path: str, info: Mapping[str, Any]) -> FoundFile:
 
 
 def _decoded_encoding(info: Mapping[str, Any]) -> str | None:
-    """The Content-Encoding that the client decodes. Only the clients gcsfs and adlfs decode, and each of them reports
-    the encoding under its own key. The client s3fs returns the stored bytes."""
+    """The Content-Encoding that the client decodes; None if there is none. Only the clients gcsfs and adlfs decode
+    objects, and each of them reports the encoding under its own key. The client s3fs returns the stored bytes."""
     for given, decoded in (
         (info.get("contentEncoding"), _DECODED_BY_AIOHTTP),
         (getattr(info.get("content_settings"), "content_encoding", None), _DECODED_BY_AZURE),

@@ -1,5 +1,6 @@
 """Iceberg tables: a source of appended rows, snapshots for REFRESH TABLE, and a sink that commits each batch once.
 
-Imports: the public modules of ``connectors`` and ``support``. Begin with ``source``. An offset is the sequence number
-of a snapshot. Only ``catalog``, ``history``, ``reader`` and ``sink`` use pyiceberg.
+From ``rw_sql.connectors``, this package may import only the modules that are not in a subfolder, and the subfolder
+``support``. Begin with ``source``. An offset is the sequence number of a snapshot. Only ``catalog``, ``history``,
+``key_deletes``, ``reader``, ``rest`` and ``sink`` use pyiceberg.
 """

@@ -1,4 +1,4 @@
-"""Opens catalogs and tables from a source's or sink's options."""
+"""Opens catalogs and tables according to the options of a source or a sink."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ _LIMITS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "60000",
 }
-"""libpq parameters for the connection to a catalog's database. If the server no longer responds, these parameters end
-the connection. Parameters in the URL take precedence. Without these parameters, a statement could wait for hours."""
+"""The libpq parameters for the connection to a catalog's database. They are time limits after which libpq closes a
+connection to a server that no longer responds. Without these limits, a statement could wait for hours. Parameters in
+the URL take precedence."""
 
 
 class TableMissingError(Exception):
-    """Raised if the catalog has no such table."""
+    """Raised if the catalog, or its database, does not contain the table."""
 
 
 class CatalogError(Exception):
@@ -43,7 +44,7 @@ class CatalogError(Exception):
 
 
 def check_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> None:
-    """Checks that the options of the catalog are consistent. Raises OptionError."""
+    """Checks that the options of the catalog are consistent. Raises OptionError if they are not."""
     kind = _kind(spec, options)
     uri = options["catalog.uri"].strip()
     _require_no_login(kind, uri)
@@ -111,7 +112,7 @@ def load_table(spec: ConnectorSpec, options: Mapping[str, str], *, timeout: floa
     """Loads the table as it is now. Raises TableMissingError or CatalogError.
 
     ``timeout`` is the maximum wait in seconds for each connection to a REST catalog, and for the next bytes of each
-    response. If ``timeout`` is None, the time limits of the catalog's class apply.
+    response. If ``timeout`` is None, the default limits of the catalog's client apply.
     """
     from pyiceberg import exceptions
 
@@ -127,7 +128,7 @@ def load_table(spec: ConnectorSpec, options: Mapping[str, str], *, timeout: floa
 
 
 _NO_CATALOG, _NOT_THERE = "iceberg_tables", re.compile("no such table|does not exist")
-"""Parts of the error messages of SQLite and PostgreSQL for a database without the catalog's tables."""
+"""Parts of the error messages with which SQLite and PostgreSQL report that a database lacks the catalog's tables."""
 
 
 def _limited(
@@ -141,7 +142,7 @@ def _limited(
 
 
 def open_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> Catalog:
-    """Opens the catalog. The catalog stays open, and all tables with the same options share it."""
+    """Opens the catalog. The catalog stays open, and tables with the same options share it."""
     properties = _properties(spec, options)
     name = spec.value(options, "catalog.name") or "risingwave"
     return _CATALOGS.of((name, tuple(sorted(properties.items()))))
@@ -164,7 +165,7 @@ _CATALOGS = SharedClients(_opened, most=16)
 
 
 def _properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
-    """The catalog's options, under pyiceberg's names for these options."""
+    """The catalog's options under the names that pyiceberg gives them."""
     made = {
         option.client: options[option.key]
         for option in spec.options.values()
@@ -204,6 +205,6 @@ def told(error: BaseException, options: Mapping[str, str]) -> str:
 
 
 def properties_of_files(table: Table) -> dict[str, Any]:
-    """The options that another process needs to read the table's files: the catalog's options and the credentials
+    """The options with which another process can read the table's files: the catalog's options, and the credentials
     that the catalog issued for the table."""
     return {key: value for key, value in table.io.properties.items() if key != "uri"}

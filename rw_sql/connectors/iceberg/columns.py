@@ -1,4 +1,4 @@
-"""Compares declared columns with a table's columns."""
+"""Compares the columns that a user declared with the columns of an Iceberg table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 _WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
-"""The integer types, with the number of NUMERIC digits that each type requires."""
+"""Maps each integer type to the number of digits that a NUMERIC needs for its values."""
 
 _DOUBLES = ("float", "int", "smallint", "tinyint")
 """The types whose values DOUBLE PRECISION represents exactly."""
@@ -43,8 +43,8 @@ def missing(table: Table, name: str, columns: Iterable[str]) -> ColumnMisfit | N
 
 
 def misfit(table: Table, name: str, columns: Mapping[str, str]) -> ColumnMisfit | None:
-    """The first declared column (name → Spark type) that the table lacks, or whose values do not all fit the declared
-    type; None if there is no such column."""
+    """The first declared column (name → Spark type) that the table lacks, or whose declared type cannot represent every
+    value of the table's type. Returns None if there is no such column."""
     if (found := missing(table, name, columns)) is not None:
         return found
     there = {field.name.lower(): spark_text(field.type) for field in arrow_schema(table.schema())}
@@ -60,7 +60,7 @@ def misfit(table: Table, name: str, columns: Mapping[str, str]) -> ColumnMisfit 
 
 
 def listed(table: Table) -> dict[str, str]:
-    """The table's columns, in the table's order, with the SQL name of each type."""
+    """Maps the table's columns, in the order of the table, to the SQL names of their types."""
     return {field.name: sql_text(field.type) for field in list(arrow_schema(table.schema()))[1:]}
 
 
@@ -93,8 +93,8 @@ def _name(field: str) -> str:
 
 
 def holds(declared: str, has: str) -> bool:
-    """True if the declared type can represent every value of the type ``has``. For nested types, this requires that
-    both types are equal."""
+    """True if the type ``declared`` can represent every value of the type ``has``. For nested types, True only if both
+    types are equal."""
     if declared == has:
         return True
     if declared in _WHOLE and has in _WHOLE:

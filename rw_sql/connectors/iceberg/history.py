@@ -1,4 +1,4 @@
-"""Reads the snapshots of a table's main branch, with their sequence numbers and operations."""
+"""Lists the snapshots of a table's main branch, with their sequence numbers and operations."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class TableSnapshot:
 
 
 class HistoryLostError(Exception):
-    """Raised if requested snapshots may have expired. ``first`` is the sequence number of the oldest snapshot that
-    exists."""
+    """Raised if some of the requested snapshots may have expired. ``first`` is the sequence number of the oldest
+    snapshot that still exists."""
 
     def __init__(self, first: int) -> None:
         super().__init__(f"snapshots before {first} have expired")
@@ -41,7 +41,8 @@ class HistoryLostError(Exception):
 
 
 def end_of(table: Table) -> int:
-    """The offset that follows the current snapshot; 0 for a table without snapshots."""
+    """The offset after the current snapshot: its sequence number plus 1. The result is 0 for a table without
+    snapshots."""
     current = table.current_snapshot()
     return 0 if current is None else _sequence(current) + 1
 
@@ -49,8 +50,8 @@ def end_of(table: Table) -> int:
 def snapshots(table: Table, start: int, end: int) -> tuple[TableSnapshot, ...]:
     """The snapshots of the main branch with sequence numbers in ``[start, end)``, oldest first.
 
-    If a sequence number in this range has no snapshot in the result, its snapshot belongs to another branch. Raises
-    HistoryLostError if any of the snapshots may have expired.
+    Sequence numbers of the range that are not in the result belong to snapshots outside the main branch. Raises
+    HistoryLostError if a snapshot of the range may have expired.
     """
     found: list[TableSnapshot] = []
     first: Snapshot | None = None
@@ -70,10 +71,10 @@ def snapshots(table: Table, start: int, end: int) -> tuple[TableSnapshot, ...]:
 
 
 def rolled_back(table: Table, position: int) -> int | None:
-    """Returns the sequence number of the last snapshot that was read, if this snapshot is not in the main branch any
-    more because of a rollback of the table. Otherwise, returns None.
+    """Returns the sequence number of the last snapshot that was read before ``position``, if a rollback of the table
+    has removed this snapshot from the main branch. Otherwise, returns None.
 
-    Snapshots of other branches and tags do not count, because the source has never read them.
+    A snapshot that belongs to another branch or a tag does not count, because the source has never read it.
     """
     last = next((each for each in table.snapshots() if _sequence(each) == position - 1), None)
     if last is None or any(each.snapshot_id == last.snapshot_id for each in _ancestors(table)):
@@ -94,8 +95,8 @@ def snapshot_before(table: Table, end: int) -> TableSnapshot | None:
 
 
 def first_since(table: Table, milliseconds: int) -> int:
-    """The sequence number of the first snapshot that was committed at or after ``milliseconds``; the table's end if
-    there is no such snapshot."""
+    """The sequence number of the first snapshot that was committed at or after ``milliseconds`` (since 1970). If there
+    is no such snapshot, the result is that of :func:`end_of`."""
     found = end_of(table)
     for snapshot in _ancestors(table):
         if snapshot.timestamp_ms < milliseconds:

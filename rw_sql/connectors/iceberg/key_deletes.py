@@ -1,8 +1,9 @@
 """Deletes the rows with given keys from an Iceberg table. Each data file that contains such rows is replaced by new
 data files without these rows (copy on write).
 
-pyiceberg's ``Transaction.delete`` evaluates a condition for each row. For keys of several columns, this condition has a
-part for each key, so the time would be proportional to the number of rows multiplied by the number of keys.
+This module does not use pyiceberg's ``Transaction.delete``, which evaluates a condition for each row. For keys of
+several columns, the condition would have a part for each key. The time would then be proportional to the number of rows
+multiplied by the number of keys.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ else:
     pa, pc = deferred("pyarrow"), deferred("pyarrow.compute")
 
 _MOST_VALUES = 200
-"""The maximum number of values that pyiceberg compares with the bounds of a file's column."""
+"""The maximum number of values of an IN condition that pyiceberg compares with the bounds of a file's column. With more
+values, pyiceberg would skip no file."""
 
 _GREATEST = 3.4028234663852886e38
 """The greatest finite floating-point number of 32 bits."""
@@ -36,8 +38,8 @@ def delete_keys(transaction: Transaction, table: Table, keys: pa.Table, summary:
     """Deletes each row of the table that equals a row of ``keys`` in all columns of ``keys``. Null counts as equal to
     null.
 
-    If the table has such rows, the transaction gets one snapshot, whose summary has the properties ``summary``.
-    ``keys`` has the table's types.
+    If the table has such rows, one snapshot with the properties ``summary`` is added to the transaction. The columns of
+    ``keys`` have the table's types.
     """
     condition = _may_have(keys)
     made: list[tuple[DataFile, list[DataFile]]] = []
@@ -64,7 +66,7 @@ def delete_keys(transaction: Transaction, table: Table, keys: pa.Table, summary:
 def _without_keys(
     transaction: Transaction, table: Table, task: FileScanTask, keys: pa.Table, *, commit: uuid.UUID, numbers: Any
 ) -> list[DataFile]:
-    """Writes those rows of a file whose keys are not among the given keys to new files."""
+    """Writes new files with those rows of a file whose keys are not in ``keys``. Returns the new files."""
     from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
     rows = _read(transaction, table, task)
@@ -87,7 +89,7 @@ def _read(transaction: Transaction, table: Table, task: FileScanTask, columns: l
 
 
 def _is_among(rows: pa.Table, keys: pa.Table) -> pa.Array:
-    """Returns for each row whether ``keys`` contains the row's key."""
+    """Returns an array with a truth value for each row: true if ``keys`` contains the row's key."""
     at = pa.array(range(rows.num_rows), pa.int64())
     # The columns are named by their position, because a key column may have the name of the additional column "at".
     names = [str(number) for number in range(keys.num_columns)]
@@ -103,8 +105,8 @@ def _is_among(rows: pa.Table, keys: pa.Table) -> pa.Array:
 
 
 def _may_have(keys: pa.Table) -> BooleanExpression:
-    """Returns a condition that is true for every row with one of these keys. If the condition cannot be true for any
-    row of a file, pyiceberg skips the file."""
+    """Returns a condition that is true for every row with one of these keys, and possibly for other rows. pyiceberg
+    skips the files that cannot have a row for which the condition is true."""
     from pyiceberg.expressions import AlwaysTrue, And
 
     plain = [name for name in keys.column_names if not pa.types.is_nested(keys.schema.field(name).type)]

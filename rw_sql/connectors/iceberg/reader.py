@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.iceberg.history import TableSnapshot
 
 OFFSET = "_rw_offset"
-"""The column with the offset of a row's snapshot."""
+"""The name of the column with the offset of each row's snapshot."""
 
 _PART_BYTES = 64 * 1024 * 1024
 
@@ -29,9 +29,8 @@ _PART_BYTES = 64 * 1024 * 1024
 class _Planned:
     """The files of one snapshot that must be read for a range of offsets.
 
-    ``files`` has a triple (path, size in bytes, number of rows) for each file. If ``is_whole`` is set, these are all
-    files of the snapshot. Otherwise, these are only the files that the snapshot added to the files of its parent
-    snapshot.
+    ``files`` contains (path, size in bytes, number of rows) for each file. If ``is_whole`` is true, these are all files
+    of the snapshot. Otherwise, these are only the files that the parent snapshot does not have.
     """
 
     offset: int
@@ -49,8 +48,8 @@ def projected(table: Table, columns: Sequence[str]) -> Schema:
 
 
 def whole_table(table: Table, end: int, columns: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
-    """Divides the rows of the newest snapshot before ``end`` into parts. All rows have the offset 0. Also returns the
-    total number of rows."""
+    """Divides the files of the newest snapshot before ``end`` into parts. All rows have the offset 0. Returns the parts
+    and the total number of rows."""
     snapshot = snapshot_before(table, end)
     if snapshot is None:
         return [], 0
@@ -58,15 +57,15 @@ def whole_table(table: Table, end: int, columns: Sequence[str]) -> tuple[list[di
 
 
 def appended(table: Table, found: Sequence[TableSnapshot], columns: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
-    """Divides the rows that these snapshots appended into parts. The offset of a part's rows is the sequence number of
-    their snapshot. Also returns the total number of rows."""
+    """Divides the files that these snapshots appended into parts. The offset of a row is the sequence number of its
+    snapshot. Returns the parts and the total number of rows."""
     plans = [_plan(table, each, offset=each.sequence, is_whole=False) for each in found]
     return _parts(table, plans, columns)
 
 
 def whole_table_count(table: Table, end: int) -> int | None:
-    """The number of rows of the newest snapshot before ``end`` according to its manifests; None if some of these rows
-    are deleted by delete files."""
+    """The number of rows of the newest snapshot before ``end``, according to its manifests. Returns None if the
+    snapshot has delete files, because the manifests also count the deleted rows."""
     snapshot = snapshot_before(table, end)
     if snapshot is None:
         return 0
@@ -77,7 +76,7 @@ def whole_table_count(table: Table, end: int) -> int | None:
 
 
 def appended_count(table: Table, found: Sequence[TableSnapshot]) -> int:
-    """The number of rows that these snapshots appended according to their manifests."""
+    """The number of rows that these snapshots appended, according to their manifests."""
     plans = [_plan(table, each, offset=each.sequence, is_whole=False) for each in found]
     return sum(count for plan in plans for _, _, count in plan.files)
 
@@ -97,7 +96,8 @@ def _tasks(table: Table, snapshot: int, parent: int | None, *, is_whole: bool) -
 
 
 def _parts(table: Table, plans: Sequence[_Planned], columns: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
-    """Groups the files into parts of about equal size, as JSON values for the processes that read them."""
+    """Groups the files of each snapshot into parts of at most _PART_BYTES, unless a single file is larger. The parts
+    are JSON values for the processes that read them. Returns the parts and the total number of rows."""
     parts, rows = [], 0
     for plan in plans:
         held: list[str] = []
@@ -132,9 +132,9 @@ class IcebergPartReader:
     """Reads parts of a table. See :class:`rw_sql.connectors.support.table_reader.PartReader`."""
 
     def read(self, options: Mapping[str, str], part: Any) -> Iterator[pa.Table]:
-        """Reads the rows of one part, with the offset of their snapshot.
+        """Reads the rows of one part, each with the offset of its snapshot.
 
-        ``options`` are the options for reading the table's files.
+        ``options`` are the options that the client needs to read the table's files.
         """
         from pyiceberg.table import StaticTable
 
@@ -164,8 +164,8 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """The Arrow type in which Spark reads a column: UUID and TIME become strings, and types with 64-bit lengths become
-    the same types with 32-bit lengths."""
+    """The Arrow type as which Spark reads a column. UUID and TIME become strings, fixed-length bytes become bytes,
+    types with 64-bit lengths become the same types with 32-bit lengths, and timestamps get the unit microsecond."""
     if pa.types.is_large_string(kind) or pa.types.is_time(kind) or kind == pa.uuid():
         return pa.string()
     if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
