@@ -1,13 +1,17 @@
-"""Carries out plans: runs a warehouse's jobs, reads facts for planning, and waits until statements have taken effect.
+"""Carries out plans. The packages of ``runtime`` run a warehouse's jobs, read the facts that planning needs, and wait
+until statements have taken effect.
 
 The packages of ``runtime``, from the highest layer to the lowest:
 
 - ``status`` shows the state of the warehouse to an operator.
 - ``remote`` runs the statements of sessions without a JVM, and ``control`` decides which jobs run.
-- ``views``, ``ingest``, ``sinks`` and ``refresh`` contain the jobs.
-- ``observe``, ``sql``, ``backfill``, ``direct``, ``upkeep``, ``rewind`` and ``positions`` provide code for the jobs.
-- ``jobs`` contains code that all jobs share; ``delta``, ``decoding``, ``spark`` and ``support`` are the lowest layer.
+- ``views``, ``ingest``, ``sinks`` and ``refresh`` contain the jobs of views and tables, sources, sinks and REFRESH
+  TABLE.
+- ``backfill``, ``rewind``, ``upkeep``, ``observe`` and ``sql`` are used by the packages above. Below them is
+  ``direct``, and below ``direct`` is ``positions``.
+- ``jobs`` contains code that all jobs share. Below it are ``delta`` and ``decoding``, then ``spark``, then ``support``.
 
-A package imports only ``plan`` and the packages below itself; the command ``lint-imports`` checks this rule. Begin with
-``control/reconciler.py``, then ``ingest/job.py``.
+A package of ``runtime`` imports only packages below itself, and the packages of rw_sql below ``runtime``, such as
+``plan`` and ``model``. The command ``lint-imports`` checks this rule. Begin with ``control/reconciler.py``, then read
+``ingest/job.py``.
 """

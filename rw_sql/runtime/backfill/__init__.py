@@ -1,6 +1,6 @@
-"""Backfills views. A backfill reads, in chunks, the records that are older than the view. Afterwards, the view's stream
-continues from the source's log.
+"""Backfills new and rebuilt views. A backfill reads the records that are older than the view, in chunks. Afterwards,
+the view's streaming query continues with the source's log.
 
-Imports: ``positions``, ``jobs``, ``delta`` and the packages below these. Begin with ``job``;
-``model/backfill_ranges.py`` defines which records are read.
+Within ``runtime``, this package imports only ``positions``, ``jobs``, ``delta``, ``decoding``, ``spark`` and
+``support``. Begin with the module ``job``. The module ``model/backfill_ranges.py`` defines which records are read.
 """

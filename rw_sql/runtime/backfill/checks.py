@@ -35,18 +35,19 @@ def history_path(context: Context, spec: ViewSpec, given: ViewInput) -> str:
 
 
 def filled_path(context: Context, spec: ViewSpec, given: ViewInput, is_direct: bool) -> str:
-    """Returns the path of the table to which the backfill of one input writes. This table is either the input's staging
-    table or the view's own table."""
+    """Returns the path of the table to which the backfill of one input writes. If ``is_direct`` is True, this is the
+    view's own table; otherwise, it is the input's staging table."""
     if is_direct:
         return context.warehouse.data(spec.view_id, spec.generation)
     return history_path(context, spec, given)
 
 
 def require_history(context: Context, spec: ViewSpec, *, is_direct: bool) -> None:
-    """Raises StalledError, with a remedy, if the rest of a view's backfill cannot be read now.
+    """Raises StalledError, with a remedy, if the upstream cannot provide the records that a view's backfill still has
+    to read.
 
-    Callers make this check before they claim a run. Without this check, each attempt to start while the upstream is
-    unavailable would add a run and a fence.
+    Callers make this check before they claim a run. Without this check, each failed attempt to start the backfill while
+    the upstream is unavailable would add a run and a fence.
     """
     snapshot = context.metastore.snapshot()
     for given in spec.inputs:
@@ -92,9 +93,9 @@ def require_same_log(
     """Raises StalledError, with a remedy, if a split's log has lost the records at some of the offsets of ``portions``,
     and may have other records at these offsets now.
 
-    ``known`` maps a split to a term (Kafka: leader epoch) in which its log had the records. ``now`` are the current
-    terms. If ``now`` is None, the current terms are requested from the upstream. A split is not checked if no term of
-    the split is known.
+    ``known`` maps a split to a term (Kafka: leader epoch) in which its log had the records. ``now`` maps splits to
+    their current terms. If ``now`` is None, the current terms are requested from the upstream. A split that is missing
+    in ``known`` is not checked.
     """
     if not isinstance(kind, TermConnector):
         return

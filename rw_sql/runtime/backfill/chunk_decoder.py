@@ -1,5 +1,5 @@
-"""Decodes the records of a chunk that a backfill reads from upstream. Spark decodes small chunks. Arrow decodes large
-chunks, if possible."""
+"""Decodes the records of a chunk that a backfill reads from upstream. Arrow decodes a chunk if it supports the source's
+format and columns, and if the chunk has so many records that Arrow saves time. Spark decodes all other chunks."""
 
 from __future__ import annotations
 
@@ -48,12 +48,13 @@ class ChunkDecoder:
     def rows(
         self, records: DataFrame, count: int, rows_of: Callable[[DataFrame], DataFrame], expected: Expected
     ) -> tuple[DataFrame, SaveFiles | None]:
-        """Returns the rows of about ``count`` records, in the form in which the log would contain them. If Arrow writes
-        the files of the table, the result instead consists of the records and of the function that writes the files.
+        """Returns the rows of about ``count`` records in the form in which the log would contain them, and None. If
+        Arrow writes the files of the table, the result instead consists of the undecoded records and of the function
+        that writes the files.
 
-        ``rows_of`` decodes records with Spark. If Arrow decodes the records and the table's columns are columns of the
-        log, Arrow writes the table's files. If the table has other columns, Arrow writes files below the table's
-        folder, and Spark reads these files. These files exist until :meth:`discard` is called.
+        ``rows_of`` decodes records with Spark. Suppose that Arrow decodes the records. If all columns of the table are
+        columns of the log, Arrow writes the table's files. Otherwise, Arrow writes files below the table's folder,
+        Spark reads the rows from these files, and :meth:`discard` deletes the files.
         """
         if self.arrow is None or not self.arrow.takes(records, count):
             return rows_of(records), None

@@ -1,4 +1,4 @@
-"""Determines whether a view's backfill is complete, and does the work that remains after the backfill."""
+"""Determines whether a view's backfill is complete. After a backfill, deletes its staging tables."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ LIVE = "live"
 
 
 def is_live(context: Context, spec: ViewSpec, checkpoint: str) -> bool:
-    """True if a view's backfill is complete: either no input needed a backfill, or the view's checkpoint points into
-    the inputs' logs.
+    """True if a view needs no backfill, or if its backfill is complete. The backfill is complete if the view's
+    checkpoint has entries, and these entries refer to the logs of the inputs and not to staging tables.
 
-    This function opens no staging table, because some files of a staging table may be missing if a process was killed
-    while it deleted the table.
+    This function opens no staging table. If a process was killed while it deleted a staging table, some files of the
+    table may be missing.
     """
     paths = [history_path(context, spec, given) for given in spec.inputs if given.history]
     if not paths:

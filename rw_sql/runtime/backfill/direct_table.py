@@ -1,10 +1,12 @@
-"""Direct backfill: writes chunks to the view's table, without a staging table.
+"""A direct backfill, which writes chunks to the view's own table instead of a staging table.
 
-A direct backfill is used only for queries that process each row independently.
+A direct backfill is used only for a view without keys and with one input, whose query processes each row independently
+of other rows.
 
-Such a query returns the same rows from a stream as from chunks, so no staging table is needed. Each chunk is a commit
-of generation 0. The view's stream ignores these commits when it looks for its own commits. After the last chunk, the
-stream gets a checkpoint that starts in the log.
+Such a query returns the same rows whether it reads the records as chunks or as a stream. Therefore, no staging table is
+needed. The commit of a chunk has generation 0. When the view's streaming query looks for its own commits, it ignores
+commits of generation 0. After the last chunk, the streaming query gets a checkpoint with which it begins in the
+source's log.
 """
 
 from __future__ import annotations
@@ -48,10 +50,9 @@ HISTORY_GENERATION = 0
 
 
 def is_direct(context: Context, spec: ViewSpec) -> bool:
-    """True if a view is backfilled directly.
+    """True if the backfill of a view writes directly to the view's table.
 
-    The result is False if the view has an unfinished backfill that already has a staging table, because this backfill
-    continues with the staging table.
+    The result is False if the view has a staging table, because its unfinished backfill continues with this table.
     """
     if spec.keys or len(spec.inputs) != 1:
         return False
@@ -87,7 +88,8 @@ class DirectTable:
         checkpoint: str,
         turn: Callable[[], AbstractContextManager[None]],
     ) -> DirectTable:
-        """Wraps ``output``, whose generation must be 0."""
+        """Creates the object for ``output``, the view's table, which must be opened with generation 0. ``turn`` returns
+        a context in which a commit to the table may be made."""
         return DirectTable(
             context=context,
             spec=spec,
@@ -108,8 +110,8 @@ class DirectTable:
         return as_in_files(rows.sparkSession.sql(self.spec.query), self.spec)
 
     def columns_in_log(self, log: DataFrame) -> Mapping[str, str] | None:
-        """The columns of the view's table, each with its name in the log; None if the view's query computes columns or
-        filters rows. ``log`` is an empty local frame with the log's columns."""
+        """Maps each column of the view's table to the column of the log from which it is copied. The result is None if
+        the view's query computes columns or filters rows. ``log`` is an empty local frame with the log's columns."""
         chosen = chosen_columns(self._result(log))
         stored = {column.name for column in self.output.table.schema().fields}
         if chosen is None or len(dict(chosen)) < len(chosen) or not stored.issuperset(dict(chosen)):
@@ -126,11 +128,12 @@ class DirectTable:
         expected: Expected = ANY,
         save: SaveFiles | None = None,
     ) -> None:
-        """Writes the query's result for a chunk. If ``save`` is given, ``save`` writes the result, and ``rows`` are not
-        used.
+        """Writes the result of the view's query for a chunk. If ``save`` is given, ``save`` writes the files of the
+        result, and ``rows`` are not decoded rows but the undecoded records.
 
-        The result may have fewer rows than the chunk. Therefore, ``expected`` is either an upper limit for the rows of
-        the result, or the number of rows that ``save`` reads.
+        ``expected`` is the number of rows to expect from the chunk. The query may filter rows. Therefore, without
+        ``save``, this number is only an upper limit for the rows of the result. With ``save``, it is compared with the
+        number of rows that ``save`` reads.
         """
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         if save is not None:
@@ -158,7 +161,8 @@ class DirectTable:
             self.held[split] = with_span(self.held.get(split, ()), start, end)
 
     def finish(self, live_version: int) -> None:
-        """Writes the checkpoint with which the view's stream begins at the version ``live_version`` of the log."""
+        """Writes the checkpoint with which the view's streaming query begins at the version ``live_version`` of the
+        source's log."""
         warehouse = self.context.warehouse
         log = table_id(warehouse, warehouse.data(self.given.id, self.given.generation))
         fault("history.before_finish")

@@ -1,13 +1,14 @@
 """Backfills a view in three phases.
 
-1. The job copies the records that are older than the view into a staging table.
-2. The view's query reads the staging table as a stream.
-3. The query continues with the live log.
+1. The job copies the records that are older than the view into a staging table for each input.
+2. The view's query reads the staging tables as streams.
+3. The query continues with the logs of the sources, which contain the live records.
 
-After a crash, each phase continues where it was interrupted. The commits of the staging table record the offsets that
-the table contains. The view's query reads the staging table as a stream up to the table's end, with the view's own
-checkpoint. Afterwards, the checkpoint's last entry is rewritten so that it points into the source's log, right after
-the version at which the backfill was planned. The query continues at this position and keeps its state.
+After a crash, the phase that was interrupted continues. The commits of a staging table record the offsets whose records
+the table contains. In phase 2, the view's query uses the view's own checkpoint and stops at the end of the staging
+tables. Then the last entry of the checkpoint is rewritten. It now refers to the source's log, immediately after the
+version at which the backfill was planned. In phase 3, the query continues at this position with the state of phase 2.
+:mod:`.direct_table` describes the backfill without staging tables.
 """
 
 from __future__ import annotations
@@ -84,11 +85,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHUNK_RECORDS = 1_000_000
-"""The maximum number of records that a backfill reads from upstream at once. After a crash, the backfill reads at most
-this number of records again."""
+"""The maximum number of records in a chunk that a backfill reads from upstream. Each chunk is one commit. Therefore,
+after a crash, the backfill reads at most this number of records again."""
 
 LOG_CHUNK_RECORDS = 8_000_000
-"""The maximum number of records that a backfill reads from the log at once."""
+"""The maximum number of records in a chunk that a backfill reads from the source's log."""
 
 READING = "reading history"
 CATCHING_UP = "catching up"
@@ -102,8 +103,9 @@ _REPORT_MS = 1000
 class Backfill:
     """Backfills a view during one run of its job, on a separate thread, until the view is live.
 
-    ``open_query`` starts the view's query on the given tables; the query stops at the ends of these tables. If
-    ``direct_table`` is set, the backfill writes the chunks to this table and starts no query.
+    ``open_query`` takes a map from inputs to staging tables, and starts the view's query on these tables. The query
+    stops at the ends of the tables. With an empty map, ``open_query`` starts the query on the inputs' logs. If
+    ``direct_table`` is set, the backfill writes the chunks to this table, and no query reads staging tables.
     """
 
     context: Context
@@ -125,7 +127,8 @@ class Backfill:
     told_ms: int = 0
 
     def report(self, phase: str, done: int, of_all: int) -> None:
-        """Records the progress: at each new phase, and every second."""
+        """Stores the progress of the backfill when a phase begins, and otherwise at most once a second. ``done`` is the
+        number of offsets that have been read, and ``of_all`` is the total number."""
         now = now_ms()
         if phase == self.told_phase and now - self.told_ms < _REPORT_MS:
             return
@@ -159,11 +162,11 @@ class Backfill:
 
     @property
     def is_running(self) -> bool:
-        """True while the view is not live and the backfill is working."""
+        """True while the backfill's thread runs."""
         return self.work is not None and not self.work.done()
 
     def failure(self) -> Failure | None:
-        """The reason why the backfill ended before the view was live; None otherwise."""
+        """The reason why the backfill failed; None if it still runs, was stopped, or has made the view live."""
         if self.problem is not None:
             return self.problem
         if self.work is None or not self.work.done():
@@ -172,7 +175,8 @@ class Backfill:
         return None if error is None else Failure(reason=f"{type(error).__name__}: {cause_line(str(error))}")
 
     def stop(self) -> None:
-        """Cancels reading. Uncommitted chunks are discarded. The caller must stop the view's query itself."""
+        """Cancels the backfill. An uncommitted chunk is discarded. This method does not stop the view's query; the
+        caller must stop it."""
         self.stopping.set()
         if self.throttle is not None:
             self.throttle.end()
@@ -225,8 +229,8 @@ class Backfill:
         leave_histories(self.context, self.spec)
 
     def _pass_through(self, given: list[ViewInput]) -> None:
-        """Runs the view's query until it has read the staging tables, then rewrites the checkpoint to point into the
-        logs."""
+        """Runs the view's query until it has read the staging tables. Then rewrites the checkpoint so that it refers to
+        the logs."""
         tables = {one.id: history_path(self.context, self.spec, one) for one in given}
         warehouse = self.context.warehouse
         logs = {one.id: table_id(warehouse, warehouse.data(one.id, one.generation)) for one in given}
@@ -247,7 +251,7 @@ class Backfill:
         move(self.checkpoint, moves)
 
     def _require_end(self, tables: Mapping[int, str]) -> None:
-        """Raises StalledError if the query was stopped before the end of the staging tables."""
+        """Raises StalledError if the query was stopped before it had read all rows of the staging tables."""
         reached = committed_versions(self.context.warehouse, self.checkpoint)
         for path in tables.values():
             last = _last_version_with_rows(self.context, path)
@@ -261,7 +265,8 @@ def _last_version_with_rows(context: Context, path: str) -> int:
 
 @dataclass(slots=True)
 class BackfillReader:
-    """Reads one input's backfill into its staging table or the view's table."""
+    """Reads the records of one input's backfill, and writes them to the input's staging table or to the view's
+    table."""
 
     backfill: Backfill
     given: ViewInput
@@ -294,8 +299,9 @@ class BackfillReader:
         )
 
     def fill(self) -> int:
-        """Reads the offsets that are still missing. Offsets that the log contains are read from the log, and the other
-        offsets are read from upstream. Returns the total number of offsets that the backfill has read."""
+        """Reads the records that the table does not contain yet. If the log contains an offset, its record is read from
+        the log; otherwise, it is read from upstream. Returns the number of offsets in the histories of this input and
+        of the inputs before it."""
         own = self.backfill
         warehouse = own.context.warehouse
         if own.direct_table is None and is_whole(warehouse, self.path):
@@ -329,7 +335,8 @@ class BackfillReader:
         self.backfill.report(READING, self.before + done, self.of_all)
 
     def _fill_chunk(self, spark: SparkSession, table: BackfillStaging | DirectTable) -> bool:
-        """Writes one chunk; returns False if no offsets were left to read."""
+        """Writes one chunk; returns False if no chunk is left. If the rate limit is 0, waits a moment instead of
+        writing."""
         limit = self._limit()
         if limit == 0:
             self.backfill.stopping.wait(_LOOK_SECONDS)
@@ -400,8 +407,8 @@ class BackfillReader:
             table.append(rows, chunk, lives, is_small=is_small, expected=expected, save=save)
 
     def _expected(self, chunk: tuple[BackfillChunk, ...], options: Mapping[str, str] | None = None) -> Expected:
-        """The number of rows to expect from a chunk's offsets. If the source's ``options`` are given and the upstream's
-        log states the number of records, the result is this number."""
+        """The number of rows to expect from a chunk. If the source's ``options`` are given, and the upstream's log
+        states the number of records between two offsets, the result is exact."""
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         return expected_of(self.kind, ranges, options, is_row_by_row=not has_changes(definition_of(self.source)))
 
@@ -410,12 +417,13 @@ class BackfillReader:
         return offsets_per_record(self.kind)
 
     def _limit(self) -> int | None:
-        """The view's current rate limit from the catalog."""
+        """The view's rate limit in the current catalog, in records per second; None if there is no limit."""
         record = self.backfill.context.metastore.snapshot().get(self.backfill.spec.view_id)
         return record.backfill_rate_limit if isinstance(record, MaterializedViewRecord) else None
 
     def _options(self) -> dict[str, str]:
-        """The source's current options. If the source has moved to another upstream, its backfill continues there."""
+        """The source's options in the current catalog. If the source has been moved to another upstream, the backfill
+        therefore continues with this upstream."""
         snapshot = self.backfill.context.metastore.snapshot()
         source = snapshot.get(self.source.id)
         if not isinstance(source, SourceRecord):
@@ -426,7 +434,8 @@ class BackfillReader:
         return self.splits[split].cluster, self.splits[split].incarnation
 
     def _from_log(self, spark: SparkSession, chunk: tuple[BackfillChunk, ...], version: int) -> DataFrame:
-        """The rows of a chunk, read from the log at ``version``. Later deletions from the log have no effect."""
+        """The rows of a chunk, read from version ``version`` of the log. Rows that were deleted in a later version are
+        read too."""
         rows = table_at(spark, self.backfill.context.log_path(self.source), version).where(f"{ERROR} IS NULL")
         return rows_of_chunk(spark, rows, chunk)
 
@@ -437,7 +446,8 @@ class BackfillReader:
         chunk: tuple[BackfillChunk, ...],
         decoder: ChunkDecoder | None,
     ) -> tuple[DataFrame, SaveFiles | None]:
-        """The rows of a chunk from upstream; see :meth:`ChunkDecoder.rows`. If ``decoder`` is None, Spark decodes."""
+        """Reads a chunk from upstream. The result is that of :meth:`ChunkDecoder.rows`. If ``decoder`` is None, Spark
+        decodes the records."""
         statement = definition_of(self.source)
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         lives = {portion.split: self._life(portion.split)[1] for portion in chunk}
@@ -462,10 +472,12 @@ class BackfillReader:
     def _require_unchanged(
         self, options: Mapping[str, str], chunk: tuple[BackfillChunk, ...], known: Mapping[str, int]
     ) -> None:
-        """Checks that the records of a chunk came from the expected incarnation and log; otherwise raises StalledError.
+        """Raises StalledError if the records of a chunk may have come from another incarnation of a topic, or from
+        another log of a split, than the history.
 
-        The caller makes this check after it has read the chunk and before the commit, because the table may already
-        have readers. The check is sufficient because the id of a deleted topic is never used again.
+        This check is made after the chunk has been read and before its commit. It must precede the commit, because
+        queries may already read the table. One check after the reading is sufficient, because the id of a deleted topic
+        is never used again.
         """
         require_same_log(self.backfill.spec.name, self.kind, options, chunk, known)
         if self.watch is None:

@@ -19,7 +19,8 @@ _MOST_IN_FILTER = 40
 
 
 def rows_of_chunk(spark: SparkSession, rows: DataFrame, chunk: tuple[BackfillChunk, ...]) -> DataFrame:
-    """The rows of a log whose split, run and offset are in a range of the chunk."""
+    """Returns the rows of a log that belong to ``chunk``. Each part of the chunk gives a split, a range of runs and a
+    range of offsets."""
     low, high = min(portion.start for portion in chunk), max(portion.end for portion in chunk)
     of_offset = rows.schema[OFFSET].dataType
     rows = rows.where((f.col(OFFSET) >= offset_bound(rows, low)) & (f.col(OFFSET) < offset_bound(rows, high)))

@@ -1,5 +1,5 @@
-"""Plans the rest of a backfill: the offsets that are copied from the source's log, and the offsets that are read from
-the upstream."""
+"""Plans the rest of a backfill. The plan contains the offsets to copy from the source's log, and the offsets to read
+from the upstream."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def plan_remaining(
     held: Mapping[str, Spans],
     options: Callable[[], Mapping[str, str]],
 ) -> tuple[int, HistoryPlan]:
-    """Returns the version of the source's log from which a backfill copies, and the chunks that are not in ``held``
-    yet.
+    """Returns the version of the source's log from which a backfill copies, and the chunks that remain. ``held`` are
+    the offsets that the backfill has already read. ``options`` returns the source's options.
 
-    The upstream is contacted only if the source has read offsets of the history a second time, in a later term. Raises
-    StalledError if the upstream does not respond.
+    The upstream is contacted only if the source has read offsets of the history again in a later term (Kafka: leader
+    epoch). Raises StalledError if the upstream does not respond.
     """
     version, pieces = held_log(context.warehouse, source)
     kind = connector(source.connector)
@@ -46,8 +46,8 @@ def plan_remaining(
 def replaced_spans(
     kind: Connector, options: Mapping[str, str], again: Sequence[BackfillChunk]
 ) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Returns the offsets in the chunks ``again`` at which the upstream has lost the records of the history. ``again``
-    are chunks that the source has read again in a later term. Raises StalledError if the upstream does not respond."""
+    """Returns the offsets in ``again`` at which the upstream has lost the records of the history. ``again`` are the
+    chunks that the source has read again in a later term. Raises StalledError if the upstream does not respond."""
     replaced: dict[str, Spans] = {}
     waiting = list(again)
     while waiting and isinstance(kind, TermConnector):

@@ -1,7 +1,7 @@
-"""The staging table of a backfill. Each commit adds a chunk's rows together with the offsets of the chunk.
+"""The staging table of a backfill. Each commit adds the rows of one chunk, and records the offsets of the chunk.
 
-The table belongs to one view and is deleted when the view's query has read it. The last row is not a record: it marks
-the table as complete, and ensures that the streaming query has at least one row to read.
+The table belongs to one input of one view, and is deleted after the view's query has read it. The last row contains no
+record. It marks the table as complete, and ensures that the streaming query has at least one row to read.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 _WHOLE = "the end of the history"
-"""The last commit of a staging table has this text as the name of the split in its ranges, and as the error text of its
-only row. Views skip this row."""
+"""The text that marks the last commit of a staging table. It is the name of the split in the commit's ranges, and the
+error text of the commit's only row. Views skip rows with an error."""
 
 
 def is_there(warehouse: Warehouse, path: str) -> bool:
     """True if the table exists.
 
-    A table without its first commit counts as deleted. The first commit is missing only if a process was killed while
-    it deleted the table, because upkeep does not clean up staging tables.
+    A table without its first commit counts as deleted. Upkeep never deletes the first commit of a staging table.
+    Therefore, this commit is missing only if a process was killed while it deleted the table.
     """
     return 0 in commit_versions(warehouse, path)
 
 
 def is_whole(warehouse: Warehouse, path: str) -> bool:
-    """True if the table is complete: the backfill has written its last chunk."""
+    """True if the table is complete, which means that the backfill has written its last chunk."""
     return any(_WHOLE in commit.ranges for _, commit in job_commits(warehouse, path))
 
 
@@ -62,7 +62,8 @@ def held_spans(warehouse: Warehouse, path: str) -> dict[str, Spans]:
 
 @dataclass(slots=True)
 class BackfillStaging:
-    """The staging table during one run. Opening the table fences earlier runs."""
+    """The staging table during one run of the view's job. After the table is opened, earlier runs can no longer commit
+    to it."""
 
     path: str
     output: JobOutput
@@ -86,12 +87,12 @@ class BackfillStaging:
         )
 
     def result(self, rows: DataFrame) -> DataFrame:
-        """Converts rows of the log to rows of this table. The rows are returned unchanged, because this table stores
-        the log's rows without a conversion."""
+        """Returns ``rows``, which are rows of the log, unchanged. This table has the columns of the log. (A
+        :class:`DirectTable` converts the rows.)"""
         return rows
 
     def columns_in_log(self, log: DataFrame) -> Mapping[str, str] | None:
-        """Maps each column of this table to the column's name in the log. The two names are equal."""
+        """Maps each column of this table to the column of the log from which it is copied. Both have the same name."""
         del log
         return {name: name for name in self.schema.names}
 
@@ -105,8 +106,9 @@ class BackfillStaging:
         expected: Expected = ANY,
         save: SaveFiles | None = None,
     ) -> None:
-        """Adds the rows of a chunk. ``lives`` has the identity of each split from which the chunk was read. For a chunk
-        from the log, ``lives`` is empty. If ``save`` is given, ``save`` writes the rows, and ``rows`` are not used."""
+        """Adds the rows of a chunk. ``lives`` maps each split to its identity if the chunk was read from upstream. It
+        is empty for a chunk from the log. If ``save`` is given, ``save`` writes the files of the rows, and ``rows`` are
+        the undecoded records. If ``is_small`` is False, the number of offsets does not limit the number of rows."""
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         self.output.lives = lives
         fault("history.before_append")

@@ -1,5 +1,5 @@
-"""Adds columns that appear in a captured database to the tables of its change data capture source
-(``auto.schema.change``)."""
+"""Adds the columns that appear in the tables of a captured database to the tables of its change data capture source.
+The option ``auto.schema.change`` enables this."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ logger = logging.getLogger(__name__)
 
 
 def add_columns(context: Context, source_id: int, table: str, known: Collection[str], added: Mapping[str, str]) -> bool:
-    """Adds new columns of an upstream table (``added``) to those tables of the source that read all other columns
-    (``known``) of that upstream table. All columns are added in one operation.
+    """Adds the new columns ``added`` of an upstream table to those tables of the source that read all its other columns
+    (``known``). All columns are added in one operation.
 
-    If the upstream table no longer has a column in ``known``, a table gets the added columns even if it does not read
-    this column. Example: a column is renamed upstream, and a user drops the old column from a table. This table still
-    gets the column with the new name. Returns False if no column was added, for example because the type of the column
-    is not supported. The reason is logged.
+    Columns in ``known`` that the upstream table no longer has do not count. Example: a column is renamed upstream, and
+    a user drops the old column from a table. This table still gets the column with the new name. Returns False if no
+    column was added, for example because the type of the column is not supported. Errors are logged. If another
+    statement was committed at the same time, no column is added, but the result is True: the source's reader restarts
+    and tries again.
     """
     snapshot = context.metastore.snapshot()
     source = snapshot.get(source_id)

@@ -1,5 +1,5 @@
-"""Handles jobs that were moved from another resource group to the group of this process. The owner of the other group
-may still run these jobs."""
+"""Handles the jobs that were moved from another resource group to the group of this process. The owner of their former
+group may still run them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MOVING = "waits until the owner of its former resource group has stopped it"
 
 
 class Arrivals:
-    """Tracks the jobs that were moved to the group of this process. Decides for each of these jobs whether the job may
-    run in this process or must still wait.
+    """Tracks the jobs that were moved to the group of this process. Decides for each of them whether it may start in
+    this process, or must still wait.
 
-    A moved job waits until every other owner has stopped the job or has ended. Without this wait, fences would still
-    keep the rows of the job correct. But the runs of the two owners could fence each other, and a pause could count as
-    applied while the other owner still reads.
+    A moved job waits until every other owner has stopped the job or has ended. Without this wait, the fences of the
+    job's table would still keep the rows correct. But the runs of the two owners could end each other through these
+    fences, and a pause could count as applied although the former owner still runs the job.
     """
 
     def __init__(self, context: Context) -> None:
@@ -35,7 +35,8 @@ class Arrivals:
         self.elsewhere: frozenset[int] = frozenset()
         """The ids of the objects that belong to other resource groups."""
         self.waiting: frozenset[str] = frozenset()
-        """The jobs that wait, including those that the catalog no longer requires."""
+        """The moved jobs that must still wait. This set also contains paused jobs, which the catalog does not require
+        to run."""
 
     def look(self, snapshot: Snapshot) -> frozenset[str]:
         """Determines, for the latest catalog, which moved jobs may run. Returns the moved jobs that still wait."""
@@ -61,7 +62,7 @@ class Arrivals:
 
 
 def _moved_jobs(snapshot: Snapshot, group: str) -> dict[str, int]:
-    """The jobs of a group's objects that were moved from another group, each with the epoch of the move. The result
+    """The jobs of the objects that were moved to the group ``group``, each with the epoch of the move. The result
     includes paused jobs.
     """
     found: dict[str, int] = {}

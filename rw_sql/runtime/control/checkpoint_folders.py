@@ -1,6 +1,7 @@
-"""Reads checkpoints, and the files to which checkpoints refer, for planning. Also carries out changes to checkpoints.
+"""Reads checkpoints, and the tables and files to which checkpoints refer, for planning. Also carries out changes to
+checkpoints.
 
-Does not use Spark.
+This module does not use Spark.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 
 def nothing_runs(_: str) -> str | None:
-    """Returns None. This function is the default for ``running`` in processes without Spark, which run no queries."""
+    """Returns None. This function is the default for ``running``, for processes without Spark, because they run no
+    queries."""
     return None
 
 
@@ -64,10 +66,11 @@ class CheckpointFolders:
 
 
 def carry_out(effect: Effect, *, actor: str, running: Callable[[str], str | None] = nothing_runs) -> int:
-    """Carries out an effect and returns the number of the rewrite in the checkpoint's journal.
+    """Carries out an effect, which rewrites a checkpoint or undoes a rewrite. Returns the number of this rewrite in the
+    checkpoint's journal.
 
-    If a job uses the checkpoint, or has advanced the checkpoint since the effect was planned, raises SqlError and
-    changes no file.
+    If a query uses the checkpoint, or has advanced it since the effect was planned, raises SqlError and changes no
+    file.
     """
     files = CheckpointFiles.at(effect.path)
     checkpoint = read_checkpoint(files)

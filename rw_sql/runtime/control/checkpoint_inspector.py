@@ -1,6 +1,7 @@
-"""The inspector for commands on foreign checkpoints.
+"""The inspector for the command ``rw-sql checkpoint``, whose statements read and change checkpoints of queries that
+rw_sql does not run.
 
-The inspector reads files and brokers, and needs neither Spark nor a warehouse.
+The inspector reads files and upstreams, and needs neither Spark nor a warehouse.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 
 def secrets_of_environment(variables: Iterable[str]) -> Snapshot:
-    """A catalog that contains only secrets, each with its value in the environment variable of the same name."""
+    """A catalog that contains one secret for each name in ``variables``. The value of a secret is the value of the
+    environment variable with the secret's name."""
     changes = tuple(
         PutObject(
             record=SecretRecord(
@@ -49,11 +51,11 @@ def secrets_of_environment(variables: Iterable[str]) -> Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointInspector:
-    """The inspector (the ports of :mod:`rw_sql.plan.ports`) for statements about checkpoints.
+    """Implements the inspector (see :mod:`rw_sql.plan.ports`) for statements about checkpoints.
 
     ``snapshot`` contains the secrets that the statements may reference.
 
-    Requests that only a warehouse can answer raise SqlError NOT_SUPPORTED.
+    The ports that need a warehouse raise SqlError NOT_SUPPORTED.
     """
 
     snapshot: Snapshot = field(default_factory=Snapshot, repr=False)

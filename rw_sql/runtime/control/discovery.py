@@ -1,4 +1,5 @@
-"""Discovers splits of running sources, assigns new splits, and stalls readers whose upstream was replaced."""
+"""Discovers new splits of running sources and assigns them to the readers. Stalls readers whose upstream was
+replaced."""
 
 from __future__ import annotations
 
@@ -41,15 +42,17 @@ logger = logging.getLogger(__name__)
 
 _MOST_DISCOVERIES = 4
 _LOCKED_SECONDS = 1.0
-"""The interval in seconds between two checks while a statement keeps readers stopped until its commit."""
+"""The interval in seconds between two checks of a source while quiesce locks prevent the commit of discovered
+splits."""
 
 
 class SplitDiscovery:
-    """Checks the upstreams of running sources for new splits, each at its own interval and at most four at a time.
+    """Checks the upstreams of running sources for new splits. Each source has its own interval. At most four checks run
+    at a time.
 
-    The source that has been due for the longest time is checked first. Therefore, slow upstreams only delay the checks
-    of other upstreams, but do not prevent these checks. ``stall`` is the function that stops a job for a reason that a
-    check has found.
+    The source that has been due for the longest time is checked first. Therefore, slow upstreams delay the checks of
+    other upstreams, but do not prevent them. ``stall`` is the function that stops a job for a reason that a check has
+    found.
     """
 
     def __init__(self, context: Context, stall: Callable[[JobSpec, StalledError], None]) -> None:
@@ -65,13 +68,13 @@ class SplitDiscovery:
         self._forgotten_at: Snapshot | None = None
 
     def schedule(self, source_id: int) -> None:
-        """Requests that the next call of :meth:`look` checks a source, even if the source's interval is not over."""
+        """Makes a source due at once, even if its interval is not over."""
         with self._next_check_lock:
             self._next_check[source_id] = 0.0
 
     def look(self, changed: Iterable[int], running: Iterable[int]) -> None:
-        """Starts the checks that are due, in the background. Sources in ``changed``, whose splits may have changed, are
-        due at once. Sources in ``running`` are due when their intervals are over."""
+        """Starts the due checks in the background. The sources in ``changed`` are due at once, because their splits may
+        have changed. The sources in ``running`` are due when their intervals are over."""
         now = time.monotonic()
         for source_id in changed:
             self._check_again(source_id, 0.0)
@@ -103,7 +106,8 @@ class SplitDiscovery:
         return self._next_check.get(source_id, 0.0)
 
     def _forget_dropped(self) -> None:
-        """Removes the stored facts about dropped sources, once after each change of the catalog."""
+        """Removes what this object has stored about dropped sources. Does this only once for each version of the
+        catalog."""
         snapshot = self._context.metastore.snapshot()
         if snapshot is self._forgotten_at:
             return
@@ -156,7 +160,8 @@ class SplitDiscovery:
         self._problems[source_id] = problem
 
     def _look_after(self, source_id: int) -> None:
-        """Assigns new splits, and stalls a reader whose upstream has been replaced."""
+        """Checks a source: stalls the readers whose upstream has been replaced. If no reader was stalled, assigns the
+        new splits."""
         metastore = self._context.metastore
         snapshot = metastore.snapshot()
         source = snapshot.get(source_id)
@@ -210,7 +215,8 @@ class SplitDiscovery:
 
 
 def _running_readers(snapshot: Snapshot, source: SourceRecord) -> list[tuple[str, JobSpec, tuple[str, ...]]]:
-    """Returns those fragments of a source whose readers should run, each with its job and splits."""
+    """Returns the fragments of those readers of a source that should run, each with the spec of its job and its
+    splits."""
     found: list[tuple[str, JobSpec, tuple[str, ...]]] = []
     for reader in readers_of(snapshot, source):
         if reader.view is None:

@@ -1,4 +1,4 @@
-"""Explains the statements of a script one after another.
+"""Explains the statements of a script in their order, without running them.
 
 Each statement is planned on the catalog that results from the statements before it.
 """
@@ -50,12 +50,13 @@ class Foreseen:
 
 
 class DryRun:
-    """A session that predicts the effects of statements and commits nothing.
+    """A session that predicts the effects of statements, and commits nothing.
 
-    The session also serves as the catalog for routing the script's statements.
+    This object also answers the questions about the catalog that decide whether a statement of the script belongs to
+    rw_sql or to Spark.
 
-    The prediction assumes that sources created by the script have read nothing, that sources paused by the script have
-    stopped, and that awaited rebuilds succeed.
+    The prediction makes three assumptions. Sources that the script creates have read nothing. The readers of sources
+    that the script pauses have stopped. Rebuilds for which the script waits succeed.
     """
 
     def __init__(self, context: Context, parameters: Mapping[str, str]) -> None:
@@ -74,7 +75,7 @@ class DryRun:
 
     @property
     def has_open_block(self) -> bool:
-        """True if a BEGIN UNSAFE block was begun and not yet ended with COMMIT or ROLLBACK."""
+        """True if BEGIN UNSAFE has begun a block, and neither COMMIT nor ROLLBACK has ended it yet."""
         return self._block is not None
 
     def has_object(self, name: ast.Name) -> bool:
@@ -82,8 +83,8 @@ class DryRun:
         return is_relation(self._then, name, self._search_path)
 
     def has_schema(self, name: str | None = None) -> bool:
-        """True if a schema with this name exists after the statements so far. If no name is given, True if any schema
-        other than ``public`` exists."""
+        """True if the schema ``name`` exists after the statements so far. If ``name`` is None, the result is True if a
+        schema other than ``public`` exists."""
         return is_schema(self._then, name) if name is not None else bool(self._then.all("schema"))
 
     def has_database(self, name: str) -> bool:
@@ -97,8 +98,8 @@ class DryRun:
     def explain(self, statement: ast.Statement) -> Foreseen:
         """The predicted effect of a statement.
 
-        Later statements are planned on the resulting catalog. Raises the same SqlError that the statement itself would
-        raise, except for a missing confirmation.
+        Later statements are planned on the catalog that results from this statement. Raises the SqlError that the
+        statement itself would raise, unless this error only demands a confirmation.
         """
         with store_errors(self._context.sessions.require_alive):
             return self._explain(statement)
@@ -140,7 +141,8 @@ class DryRun:
         return foreseen
 
     def _collected(self, statement: ast.Statement, block: list[ast.Statement]) -> Foreseen:
-        """Explains a statement inside a block, on the catalog that results from the statements before it."""
+        """Explains a statement inside a block. Its plan takes the block's earlier statements into account. A statement
+        that COMMIT would run is added to the block."""
         is_shown = isinstance(statement, SHOWN_INSIDE)
         if isinstance(statement, ast.SetParameter):
             return self._done(statement)
@@ -191,8 +193,8 @@ class DryRun:
 
 
 def _waited(snapshot: Snapshot, statement: ast.Wait) -> Snapshot:
-    """The catalog after the rebuilds for which a WAIT waits: the rebuilds of the view that the WAIT names, or all
-    rebuilds."""
+    """The catalog after the rebuilds for which a WAIT waits. If the WAIT names a view, these are the rebuilds of the
+    view's group; otherwise, these are all rebuilds."""
     view = snapshot.find("materialized_view", object_name(statement.name)) if statement.name is not None else None
     for group in rebuild_groups(snapshot):
         if statement.name is None or (view is not None and any(made.view_id == view.id for made in group)):

@@ -1,4 +1,4 @@
-"""Runs statements in these steps: plan, confirm, commit, follow up, and return rows."""
+"""Runs statements. The steps of a statement are: plan, confirm, commit, follow up, and return rows."""
 
 from __future__ import annotations
 
@@ -64,23 +64,23 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 _ATTEMPTS = 20
-"""The number of attempts while other statements commit concurrently. After these attempts, a statement that asked the
-user for a confirmation fails. Any other statement tries again until ``statement_timeout``."""
+"""The number of attempts that a statement makes while other statements commit first. After these attempts, a statement
+fails if it has asked the user for a confirmation. Any other statement tries again until ``statement_timeout``."""
 _PAUSE_SECONDS = 0.5
-"""The maximum pause before a further attempt."""
+"""The maximum pause in seconds before a further attempt."""
 _QUICK_ANSWER_SECONDS = 10.0
-"""If a user takes longer than this time in seconds to confirm a preview, the statement queries the upstream again."""
+"""If a user takes more seconds than this to confirm a preview, the statement requests the upstream's state again."""
 _QUICK_COMMIT_SECONDS = LOCK_SECONDS - COMMIT_SECONDS
-"""For a block and for a REWIND, this limit in seconds replaces ``_QUICK_ANSWER_SECONDS``, because their previews take
-longer to read. After this time, the locks that keep readers stopped are too old for a commit."""
+"""This limit replaces ``_QUICK_ANSWER_SECONDS`` for a block and for a REWIND, because users need longer to read their
+previews. After this time, the quiesce locks are too old for a commit."""
 _COMMITTED = "stopped waiting for the jobs; the statement stays committed"
 _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
 
 
 @dataclass(slots=True)
 class _Commit:
-    """The result of a statement's commit: the epoch, if the statement is committed, and the error, if the commit or the
-    plan's effect failed. A ConcurrentCommit is not a result, because the statement is then planned again."""
+    """The result of a commit. ``epoch`` is None until the statement is committed. ``error`` is the error of the commit
+    or of the plan's effect; None if both succeeded. A ConcurrentCommit is not stored: it leads to a new attempt."""
 
     epoch: int | None = None
     error: Exception | None = None
@@ -89,7 +89,7 @@ class _Commit:
 class Executor:
     """Runs the statements of one attached warehouse.
 
-    Thread-safe. ``owner`` is set as soon as this process may run jobs.
+    Thread-safe. ``owner`` runs the jobs in this process; None if this process runs no jobs.
     """
 
     def __init__(self, context: Context, owner: Owner | None) -> None:
@@ -100,8 +100,8 @@ class Executor:
     def run(self, statement: ast.Statement, session: SessionState) -> Table:
         """Runs one statement and returns its rows.
 
-        An SqlError means that nothing was changed, unless its message says that the statement is committed or may be
-        committed.
+        If an SqlError is raised, nothing was changed, unless the error's message says that the statement is committed
+        or may be committed.
         """
         self._context.sessions.require_alive()
         # Converts errors of the store until the statement is committed. FollowUp handles errors of the store after the
@@ -134,8 +134,8 @@ class Executor:
                 return self._run(statement, session)
 
     def _wait(self, statement: ast.Wait, session: SessionState) -> tuple[ResultRow, ...]:
-        """Runs WAIT, which blocks until all backfills, rebuilds and refreshes of the whole warehouse, or of one object,
-        have finished."""
+        """Runs WAIT, which blocks until backfills, rebuilds and refreshes have finished. A statement without a name
+        waits for those of the whole warehouse. With a name, it waits only for those of this object."""
         jobs = None
         snapshot = self._context.metastore.snapshot()
         resolved_wait = resolved(statement, snapshot, session.search_path)
@@ -189,7 +189,8 @@ class Executor:
             raise
 
     def _collect(self, statement: ast.Statement, session: SessionState, block: Block) -> Table:
-        """Checks a statement against the state of the block and stores it until COMMIT. SHOW statements run at once."""
+        """Checks a statement against the block's earlier statements, and stores it until COMMIT. SHOW, EXPLAIN and SET
+        run at once."""
         match statement:
             case ast.BeginUnsafe():
                 detail = "a block is already in progress"
@@ -249,15 +250,15 @@ class Executor:
         return snapshot, plan
 
     def _plan_as(self, shown: Plan | None, confirmed: set[str]) -> tuple[Snapshot, Plan] | None:
-        """If the facts on which the confirmed plan depends have not changed, returns this plan and the snapshot on
-        which the plan will be committed. Otherwise, returns None.
+        """Returns the plan ``shown`` and the snapshot on which it will be committed, if ``shown`` is confirmed and
+        still has the effect that its preview shows. Otherwise, returns None, and the statement must be planned again.
 
-        Only the plan of an INJECT is used again, because a new plan would resolve TO LATEST to other offsets. No reader
-        can have advanced the positions in the meantime, because the source is paused or because no job writes the
-        checkpoint. Other statements are planned again, because their plans contain epochs and positions that advance.
+        Only the plan of an INJECT is used again, because a new plan would resolve TO LATEST to other offsets. Since the
+        preview, no reader can have advanced the positions: the source is paused, or no job writes the checkpoint. Other
+        statements are always planned again, because their plans contain epochs and positions that advance.
 
-        If the upstream has changed and the plan would therefore have another effect, the plan's token is removed from
-        ``confirmed``. A new plan might have the same token, although no user has seen the preview of the new plan.
+        If the plan would have another effect because the upstream has changed, the plan's token is removed from
+        ``confirmed``. A new plan may have the same token, but no user has seen its preview.
         """
         if shown is None or not isinstance(shown.statement, ast.InjectSourceOffsets | ast.InjectCheckpointOffsets):
             return None
@@ -271,18 +272,19 @@ class Executor:
         return None
 
     def _is_current(self, plan: Plan, snapshot: Snapshot) -> bool:
-        """True if the plan of an INJECT still has the effect that its preview shows. To find this out, the method
-        requests the state of the upstream again."""
+        """Requests the state of the upstream again. Returns True if the plan of an INJECT still has the effect that its
+        preview shows."""
         is_current = (
             is_rewrite_current if isinstance(plan.statement, ast.InjectCheckpointOffsets) else is_inject_current
         )
         return is_current(plan, snapshot, WarehouseInspector(self._context, snapshot))
 
     def _outlasts(self, plan: Plan, snapshot: Snapshot, confirmed: set[str]) -> bool:
-        """True if a plan may be committed although the user has taken long to confirm it.
+        """True for the plan of an INJECT that still has the effect of its preview. A late confirmation applies to this
+        plan.
 
-        The upstream may have changed in the meantime. Statements other than INJECT are therefore planned again. If the
-        new plan has the same token, the new plan counts as confirmed.
+        Any other statement is planned again, because the upstream may have changed before the late confirmation. If the
+        new plan has the same token, it counts as confirmed. The new plan of an INJECT must always be confirmed again.
         """
         if not isinstance(plan.statement, ast.InjectSourceOffsets | ast.InjectCheckpointOffsets):
             return False
@@ -312,7 +314,8 @@ class Executor:
                 session.shown.pop(statement.token, None)
 
     def _run(self, statement: ast.Statement, session: SessionState, shown: Plan | None = None) -> Table:
-        """Runs a statement; ``shown`` is the plan that was shown for confirmation."""
+        """Runs a statement. ``shown`` is the plan of the refused statement that CONFIRM repeats; None without
+        CONFIRM."""
         started = time.monotonic()
         in_advance = may_be_unsafe(statement) and session.parameters.pop("unsafe_confirmation", "no") == "yes"
         confirmed: set[str] = set()
@@ -373,7 +376,8 @@ class Executor:
     def _commit(self, commit: _Commit, operation: Operation, plan: Plan, snapshot: Snapshot, started: float) -> int:
         """Commits a plan's operation, carries out the plan's effect, and returns the epoch.
 
-        Stores the result in ``commit``, so that a KeyboardInterrupt does not lose the result. Raises ConcurrentCommit.
+        Also stores the result in ``commit``, because a KeyboardInterrupt would discard the return value. Raises
+        ConcurrentCommit if another statement was committed first.
         """
         try:
             with gc_paused():
@@ -394,9 +398,9 @@ class Executor:
         return commit.epoch
 
     def _lock(self, statement: ast.Statement, session: SessionState) -> tuple[int | None, tuple[QuiesceLock, ...]]:
-        """Stops the readers whose positions a block or a REWIND changes, so that the preview is still exact at the
-        commit. Returns the epoch of the catalog on which the statement's plan is based, and the locks. For all other
-        statements, returns None and no locks."""
+        """Stops the readers whose positions a block or a REWIND changes, to keep the preview exact until the commit.
+        Returns the epoch of the catalog for which the locks are valid, and the locks. For any other statement, returns
+        None and no locks."""
         if not isinstance(statement, ast.UnsafeBlock | ast.RewindSource):
             return None, ()
         snapshot, plan = self._plan(statement, session)
@@ -413,7 +417,7 @@ class Executor:
     def _carry_out(self, plan: Plan, epoch: int, started: float) -> None:
         """Carries out the plan's effect outside of the warehouse, after the commit.
 
-        Also records the outcome. If the effect is refused, nothing changes, and the outcome is the failure.
+        Also records the outcome. A refused effect changes nothing, and its outcome contains the error.
         """
         if plan.effect is None:
             return
@@ -432,8 +436,10 @@ class Executor:
     def _pass_gate(
         self, snapshot: Snapshot, plan: Plan, session: SessionState, confirmed: set[str], *, in_advance: bool
     ) -> float:
-        """If exactly the plan ``plan`` is confirmed, returns the number of seconds that the user has taken to answer (0
-        if the user was not asked). If the plan is not confirmed, raises SqlError with the preview.
+        """Raises SqlError with the preview unless exactly the plan ``plan`` is confirmed. Returns the number of seconds
+        that the user took to answer; 0 if this call did not ask the user. ``confirmed`` identifies the plans that the
+        user has confirmed during this statement. ``in_advance`` is True if the user has confirmed the statement in
+        advance.
         """
         require_switch(snapshot, plan.statement.span)
         question = question_of(snapshot, plan)
@@ -456,8 +462,8 @@ class Executor:
 def _longest_pause(attempt: int, seconds: float) -> float:
     """The maximum pause, in seconds, after an attempt that took ``seconds`` and lost to another statement.
 
-    The pause has a random length, so that several sessions do not commit at the same time again. The more often a
-    statement has lost, the shorter are its pauses, so that later statements do not overtake it each time.
+    The pause has a random length. Therefore, sessions whose commits collided rarely collide again. The maximum becomes
+    shorter with each attempt. Therefore, later statements do not overtake the same statement each time.
     """
     return min(_PAUSE_SECONDS, seconds) / attempt
 
@@ -467,8 +473,8 @@ def _milliseconds_since(started: float) -> int:
 
 
 def _sleep_on() -> None:
-    """Replaces ``wake`` after a commit for which no statement waits. This function does nothing, because the owner
-    polls the catalog and finds the commit soon enough."""
+    """Does nothing. It replaces ``wake`` for a commit whose statement does not wait for the owner. The owner finds this
+    commit when it next polls the catalog."""
 
 
 def _set_parameter(session: SessionState, name: str, value: str | None) -> None:
@@ -479,8 +485,8 @@ def _set_parameter(session: SessionState, name: str, value: str | None) -> None:
 
 
 def _shown(plan: Plan, token: str) -> str:
-    """A text that identifies the plan to which a confirmation applies. For a block, the text includes the positions
-    that the preview shows."""
+    """A text that identifies the plan to which a confirmation applies. The text is the token. For a block, it also
+    contains the positions that the preview shows."""
     if not isinstance(plan.statement, ast.UnsafeBlock) or plan.preview is None:
         return token
     return f"{token} {[part.splits for part in plan.preview.parts or (plan.preview,)]}"

@@ -1,5 +1,5 @@
-"""The second half of a statement: waits until the jobs match the catalog that the statement has committed, and records
-the outcome."""
+"""The part of a statement that follows its commit. It waits until the jobs match the committed catalog, and records the
+outcome."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ _MARK_SECONDS = 1.0
 
 
 def is_awaited(plan: Plan) -> bool:
-    """True if the statement waits for the owner.
+    """True if the statement waits until the owner has applied it.
 
-    The statements in ``HOLDS`` always wait, even if no running job has to change. They wait until the owner has read
-    their change, for example a pause, from the catalog.
+    The statements in ``HOLDS`` always wait, even if no running job has to change. In this case, they wait until the
+    owner has read their change, such as a pause, from the catalog.
     """
     return isinstance(plan.statement, HOLDS) or any(not step.is_catalog for step in plan.steps)
 
 
 class FollowUp:
-    """Waits after committed statements until the jobs match the catalog. Thread-safe.
+    """Waits, after the commit of a statement, until the jobs match the catalog. Thread-safe.
 
     ``owner`` is a function that returns this process's owner, or None if this process runs no jobs.
     """
@@ -61,10 +61,10 @@ class FollowUp:
     def finish(
         self, plan: Plan, before: Snapshot, epoch: int, session: SessionState, started: float
     ) -> tuple[ResultRow, ...]:
-        """Waits for the owner if jobs must change, records the outcome, and returns the notices for the user.
+        """Waits for the owner if :func:`is_awaited` is True, records the outcome, and returns the notices for the user.
 
-        ``before`` is the catalog before the commit, and ``started`` is the monotonic time at which the statement began.
-        Every error states that the statement is committed.
+        ``before`` is the catalog before the commit. ``epoch`` is the epoch of the commit. ``started`` is the time at
+        which the statement began (``time.monotonic()``). Every error states that the statement is committed.
         """
         try:
             return self._finish(plan, before, epoch, session, started)
@@ -122,15 +122,15 @@ class FollowUp:
             metastore.record_outcome(epoch, APPLIED, duration_ms)
 
     def _wait_made(self, plan: Plan, session: SessionState) -> tuple[ResultRow, ...]:
-        """Waits until a new view's backfill is complete, unless the backfill runs in the background."""
+        """Waits until the backfill of a new view is complete. If ``background_ddl`` is true, does not wait."""
         seconds = 0.0 if session.parameter("background_ddl") == "true" else session.timeout
         jobs = [view_job(id_) for id_ in plan.affected]
         session.waiting.begin("committed; waiting for its backfill", jobs)
         return wait_until_made(self._context, jobs, seconds, session.on_progress)
 
     def _is_applied(self, epoch: int, groups: Collection[str] = ()) -> bool:
-        """True if the owners of ``groups`` have applied ``epoch``. If ``groups`` is empty, all groups that have an
-        owner, or may have an owner, are checked."""
+        """True if the owners of ``groups`` have applied ``epoch``. If ``groups`` is empty, the owners of all groups
+        that have or may have an owner are checked."""
         leases = self._context.metastore.jobs.leases()
         asked = groups or possibly_owned_groups(self._context) or leases.keys()
         found = [leases.get(group) for group in asked]
@@ -150,12 +150,12 @@ class FollowUp:
     def wait_applied(
         self, epoch: int, seconds: float, jobs: Collection[str] | None = None, groups: Collection[str] = ()
     ) -> bool:
-        """Waits until the owners of ``groups`` have applied ``epoch``. If ``groups`` is empty, waits for every owner.
-        Returns False at once if no process runs the jobs of one of the groups.
+        """Waits until the owners of ``groups`` have applied ``epoch``, and returns True. If ``groups`` is empty, waits
+        for the owners of all groups. Returns False at once if one of the groups has no owner.
 
-        Also returns False if neither the jobs nor the applied epoch make progress for ``seconds``; while heartbeats
-        continue, the limit is ten times as long. If this process is the owner, waits only for ``jobs``, or for all jobs
-        if ``jobs`` is None.
+        Also returns False if neither the jobs nor the applied epoch make progress for ``seconds``. While the owner
+        still writes heartbeats, this limit is ten times as long. ``jobs`` are the jobs to wait for; None means all
+        jobs. For groups that another process owns, the method always waits for all jobs.
         """
         owner, limit, awaited = self._owner(), StallTimeout(seconds), frozenset(jobs or ())
         own = self._context.group
@@ -183,6 +183,7 @@ class FollowUp:
                 time.sleep(_LOOK_SECONDS)
 
     def _marks(self, jobs: Collection[str]) -> tuple[dict[str, object], dict[str, object]]:
-        """Values that change while the owner makes progress with ``jobs``."""
+        """Returns two maps of values. The values of the first change when the owner makes progress with ``jobs``. The
+        values of the second only show that the owner is alive."""
         marks, signs = owner_marks(self._context, jobs)
         return {**marks, "what the owner has applied": self._context.applied.left(jobs)}, signs

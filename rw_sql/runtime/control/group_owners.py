@@ -1,4 +1,4 @@
-"""Refuses statements that start jobs of a resource group for which no process runs."""
+"""Refuses a statement that starts jobs in a resource group that has no owner."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ _LOOK_SECONDS = 0.2
 
 
 def require_owners(context: Context, snapshot: Snapshot, plan: Plan) -> None:
-    """Raises SqlError OWNER_MISSING if a job that the plan starts, or an object that the plan creates, is in a group
-    without an owner. The error's hint is the command that starts an owner.
+    """Raises SqlError OWNER_MISSING if a plan starts a job, creates an object, or moves an object, and the job or
+    object is then in a group without an owner. The error's hint is the command that starts an owner.
 
-    The default group needs no owner, because a warehouse is often set up before a process runs its jobs. Statements
-    that only stop jobs are allowed. Moving an object out of a group without an owner is allowed too. If the owner's
-    last heartbeat is old according to this machine's clock, the function observes the owner for up to LEASE_SECONDS.
+    The default group needs no owner, because users often create objects before a process runs the jobs. Statements that
+    only stop jobs are allowed. Moving an object out of a group without an owner is allowed too. The clock of an owner's
+    machine may be wrong. Therefore, if the owner's last heartbeat seems old, the function waits up to LEASE_SECONDS for
+    a new heartbeat.
     """
     if plan.operation is None:
         return

@@ -1,9 +1,9 @@
-"""Detects progress that is not visible in the tables yet. Such progress occurs during the start of a job, during the
-planning of the job's first batch, and inside long batches and long chunks of a backfill.
+"""Detects the progress of a job before the job's next commit. This progress occurs during the start of a job, during
+the planning of its first batch, and inside long batches, chunks of a backfill and refreshes.
 
-Finished tasks of Spark count as progress. On a busy machine, work that takes seconds on idle cores may take minutes.
-Therefore, the CPU time of the thread that plans, decodes or merges also counts as progress, and so does the CPU time of
-Spark's tasks on this machine.
+Finished tasks of Spark count as progress. On a busy machine, a single task that takes seconds on idle cores may take
+minutes. Therefore, CPU time also counts as progress: of the thread that plans, decodes or merges, and of Spark's tasks
+on this machine.
 """
 
 from __future__ import annotations
@@ -28,24 +28,25 @@ BEAT_SECONDS = 2.0
 """The interval in seconds between two checks for progress, and the minimum duration of a batch that counts as long."""
 
 LEAST_CPU_SECONDS, _WITHIN_SECONDS = 0.2, 10.0
-"""CPU time counts as progress if a thread uses at least ``LEAST_CPU_SECONDS`` of CPU time within ``_WITHIN_SECONDS``. A
-thread that waits in a loop uses a third of this amount. A thread that plans beside thirty others on two cores uses six
-times this amount."""
+"""CPU time counts as progress if a job's threads use at least ``LEAST_CPU_SECONDS`` of CPU time within
+``_WITHIN_SECONDS``. In this period, a thread that waits in a loop uses a third of this CPU time. A thread that plans
+while thirty other threads share two cores with it uses six times this CPU time."""
 
 
 class Beats:
-    """Compares the progress of each job's work with the progress at the last check. The owner's loop calls
+    """Compares the progress of each job's long-running work with its progress at the last check. The owner's loop calls
     :meth:`of`."""
 
     def __init__(self) -> None:
         self._marks: dict[str, tuple[object, ...]] = {}
         self._cpu: dict[str, tuple[float, float]] = {}
-        """Maps each job to the time of a check, and to the CPU time that was measured at that check."""
+        """Maps each job to the time at which the period for its CPU time began, and to the CPU time at that moment."""
         self._next = 0.0
 
     def of(self, running: Mapping[str, Job], starting: Mapping[str, WorkerThread], now: float) -> list[str]:
-        """The jobs that have made progress during their start or during a long batch since the last check. ``starting``
-        are the threads that start jobs."""
+        """Returns the jobs whose start or long-running work has made progress since the last check. ``running`` are the
+        running jobs. ``starting`` maps the jobs that are being started to the threads that start them. If the last
+        check was less than BEAT_SECONDS before ``now``, the result is empty."""
         if now < self._next:
             return []
         self._next = now + BEAT_SECONDS
@@ -61,7 +62,8 @@ class Beats:
         return found
 
     def _computed(self, used: Mapping[str, float | None], now: float) -> list[str]:
-        """The jobs whose threads have used enough CPU time since an earlier check."""
+        """The jobs whose threads have used at least ``LEAST_CPU_SECONDS`` of CPU time since their period began.
+        ``used`` maps each job to its CPU time."""
         found, kept = [], dict[str, tuple[float, float]]()
         for job_id, seconds in used.items():
             if seconds is None:
@@ -77,8 +79,8 @@ class Beats:
 
 
 def _mark(job: Job) -> tuple[object, ...]:
-    """Returns values that grow while Spark's tasks for a job's long-running work make progress; empty if the job has no
-    such work."""
+    """Returns values that change when Spark finishes tasks for a job's long-running work. The result is empty if the
+    job has no such work."""
     mark: list[object] = []
     if isinstance(job, Ingest | View | Sink) and job.streaming.busy_seconds >= BEAT_SECONDS:
         query = job.streaming.query
@@ -91,7 +93,8 @@ def _mark(job: Job) -> tuple[object, ...]:
 
 
 def _cpu_seconds(job: Job) -> float | None:
-    """Returns the CPU time of the threads that do a job's long-running work; None if the job has no such work."""
+    """Returns the CPU time in seconds of the threads and Spark tasks that do a job's long-running work; None if the job
+    has no such work."""
     found: list[float | None] = []
     if isinstance(job, Ingest | View | Sink):
         streaming, query = job.streaming, job.streaming.query

@@ -1,4 +1,4 @@
-"""Reads the facts that planning needs: from the catalog, from the jobs and from the upstreams."""
+"""Reads the facts that planning needs from the catalog, from the jobs and from the upstreams."""
 
 from __future__ import annotations
 
@@ -61,12 +61,13 @@ if TYPE_CHECKING:
 
 
 class WarehouseInspector:
-    """The inspector (the ports of :mod:`rw_sql.plan.ports`) for statements on a warehouse.
+    """Implements the inspector (see :mod:`rw_sql.plan.ports`) for statements on a warehouse.
 
-    The method ``after`` creates further inspectors, which share the facts that this inspector has read from upstreams.
+    The method ``after`` creates an inspector for another snapshot. Both inspectors share the cached states of
+    upstreams.
 
-    If ``as_if_after`` is set, the snapshot is hypothetical: it is the snapshot of the inspector ``as_if_after`` plus
-    the effect of further statements.
+    If ``as_if_after`` is not None, the snapshot is hypothetical: it results from the snapshot of the inspector
+    ``as_if_after`` by statements that have not been committed.
     """
 
     def __init__(self, context: Context, snapshot: Snapshot, *, as_if_after: WarehouseInspector | None = None) -> None:
@@ -211,8 +212,8 @@ class _ReaderPositions:
         )
 
     def with_log(self, source_id: int) -> Positions:
-        """The positions of a source's reader, and the ranges that the reader has read, if the log still contains these
-        ranges."""
+        """The positions of a source's reader. The result also contains the ranges that the source's log still contains,
+        and the ranges that the reader has read."""
         source = self._snapshot.get(source_id)
         if not isinstance(source, SourceRecord):
             return Positions()
@@ -265,8 +266,8 @@ class _ReaderPositions:
 
 
 class _Jobs:
-    """Reads the state of the jobs. If ``snapshot`` is hypothetical, ``real`` is the committed snapshot; otherwise it is
-    None."""
+    """Reads the state of the jobs. If ``snapshot`` is hypothetical, ``real`` is the committed snapshot; otherwise,
+    ``real`` is None."""
 
     def __init__(self, context: Context, snapshot: Snapshot, real: Snapshot | None) -> None:
         self._context = context

@@ -1,5 +1,5 @@
-"""Manages one job in the process that runs the job: the desired spec, the running instance, the next retry and the
-stored status."""
+"""Manages one job in the process that runs it: its desired spec, its running instance, its next retry and its stored
+status."""
 
 from __future__ import annotations
 
@@ -28,25 +28,26 @@ if TYPE_CHECKING:
 
 _PASSING_SECONDS = 0.3
 _REPLACED_SECONDS = 10.0
-"""The interval in seconds at which this process checks whether another process has overwritten the statuses that this
-process has stored. The interval applies only to a warehouse in an object store, where each check is a request. On a
-local path, every pass makes this check."""
+"""The interval in seconds at which the owner checks whether another process has overwritten the statuses that the owner
+has stored. In an object store, each check is a request. On a local path, this interval does not apply, and every pass
+makes the check."""
 
 _LONG_RETRY_SECONDS = 1.0
-"""The time in seconds after which the status of a job shows that a retry is in progress. On an idle machine, most
-retries take less time."""
+"""If a retry of a failed start takes longer than this number of seconds, the job's status shows that the retry is in
+progress. On an idle machine, most retries take less time."""
 
 
 @dataclass(slots=True)
 class JobSlot:
     """One job, with its desired spec, its running instance, and the time of its next retry.
 
-    ``awaiting`` is the spec that the job adopts when the batch in progress has ended. ``idle`` is the job's state at
-    rest. A job at rest counts as running, even while the job is being woken (``is_woken``). ``going_to_rest`` is the
-    job's spec while the job is being stopped in order to rest. ``problem`` is the reason why the upstream of a source
-    at rest cannot be watched. ``behind`` is the known number of unread records. If ``is_queued`` is true, the job's
-    start may wait for the starts of other jobs. ``worker`` is the thread that starts or stops the job now. If
-    ``is_settled`` is true, the job's status cannot change until the job is woken or the catalog changes.
+    ``wanted`` is the desired spec; None if the job must not run. ``awaiting`` is the spec that the job adopts at the
+    end of the batch in progress. ``idle`` is the job's state at rest; None if the job is not at rest. A job at rest
+    counts as running, even while it is being woken (``is_woken``). ``going_to_rest`` is the job's spec while the job is
+    being stopped in order to rest. ``problem`` is the reason why the upstream of a source at rest cannot be watched.
+    ``behind`` is the known number of unread records. If ``is_queued`` is True, the start of the job may be delayed by
+    the starts of other jobs. ``worker`` is the thread that starts or stops the job now; None if there is none. If
+    ``is_settled`` is True, the job's status cannot change until the job is woken or the catalog changes.
     """
 
     job_id: str
@@ -78,12 +79,12 @@ class JobSlot:
 
     @property
     def is_working(self) -> bool:
-        """True while the job is being stopped or started."""
+        """True while a thread starts, stops or replaces the job's running instance."""
         return self.work is not None and not self.work.done()
 
     @property
     def is_over(self) -> bool:
-        """True if the job is not desired and no part of it runs."""
+        """True if the job is not desired, has no running instance, and is not being started or stopped."""
         return self.wanted is None and self.running is None and not self.is_working
 
     @property
@@ -96,8 +97,8 @@ class JobSlot:
 
     @property
     def is_unchanged_by_rest(self) -> bool:
-        """True if the job has the spec that the catalog requires, and is at rest, is being stopped in order to rest, or
-        is being woken."""
+        """True if the job is at rest, is being stopped in order to rest, or is being woken, and has the spec that the
+        catalog requires."""
         if self.going_to_rest is not None:
             return self.going_to_rest == self.wanted
         return self.idle is not None and self.running is None and self.idle.spec == self.wanted
@@ -119,7 +120,7 @@ class JobSlot:
         return self.wanted is None or self.reason is not None
 
     def needs_work(self, now: float) -> bool:
-        """True if the running instance differs from the desired spec and may be changed now."""
+        """True if the job must be started, stopped or replaced, and this may be done at the time ``now``."""
         if self.is_working:
             return False
         if self.running is not None:
@@ -129,21 +130,22 @@ class JobSlot:
         return self.wanted is not None and not self.is_final and now >= self.retry_at
 
     def wake(self, behind: int = 0) -> None:
-        """Marks a job at rest, so that the job is started. ``behind`` is the job's known number of unread records."""
+        """Marks a job at rest as woken. The next pass starts it. Has no effect on a job that is not at rest. ``behind``
+        is the job's known number of unread records."""
         if self.idle is not None:
             self.is_woken, self.is_settled, self.problem = True, False, None
             self.behind = behind
 
     def leave_rest(self) -> None:
-        """Forgets that the job was at rest."""
+        """Deletes the job's state at rest."""
         self.idle, self.is_woken, self.is_settled, self.problem = None, False, False, None
 
     def back_off(self, reason: str, *, is_lasting: bool = False) -> None:
         """Schedules a retry with an increasing delay.
 
-        Earlier failed runs increase the delay even if new splits have been discovered since these runs.
+        Failed runs increase the delay even if the job has since got new splits by discovery.
 
-        If the reason is lasting, the delay is the maximum delay.
+        If ``is_lasting`` is True, a retry alone cannot remove the reason, and the delay is the maximum delay.
         """
         self.reason = reason
         self.sound_since = None
@@ -152,13 +154,13 @@ class JobSlot:
         self.delay = min(now * 2, LAST_RETRY_SECONDS)
 
     def note_failed_run(self, reason: str) -> None:
-        """Counts a run that ended without being stopped."""
+        """Counts a run that ended by itself, without being stopped."""
         self.restarts += 1
         self.last_error = reason
         self.trouble.note_end(reason, self.started_at)
 
     def ease(self, now: float) -> None:
-        """Resets earlier failures once the current run has lasted long enough."""
+        """Forgets the earlier failures if the current run has lasted for :attr:`Trouble.seconds_to_recover`."""
         if self.sound_since is None:
             self.sound_since = now
         elif now - self.sound_since >= self.trouble.seconds_to_recover:
@@ -166,7 +168,8 @@ class JobSlot:
             self.trouble = Trouble()
 
     def status(self, why_stopped: str | None) -> JobStatus:
-        """The job's current status. ``why_stopped`` is the reason why a desired job does not run."""
+        """The job's current status. ``why_stopped`` is the reason why the job does not run although the catalog
+        requires it; None if there is no such reason."""
         running, idle = self.running, self.idle
         run = running.run if running is not None else None
         reason = why_stopped or self.reason or getattr(running, "notice", None)
@@ -204,13 +207,14 @@ class JobSlot:
         )
 
     def _is_in_long_retry(self, now: float) -> bool:
-        """True if the retry of a failed start has been in progress for a long time."""
+        """True if the retry of a failed start has been in progress for at least ``_LONG_RETRY_SECONDS``."""
         if not self.is_working or self.running is not None:
             return False
         return now - self.work_since >= _LONG_RETRY_SECONDS
 
     def is_passing(self, status: JobStatus) -> bool:
-        """True while the job is starting or stopping. Such transitions are reported only if they take a long time."""
+        """True if ``status`` shows that the job is starting or stopping, and has done so for less than
+        ``_PASSING_SECONDS``. Such a short transition is not reported."""
         if status.state not in ("STARTING", "STOPPING") or status.reason is not None:
             self.passing_since = None
             return False
@@ -226,13 +230,12 @@ def _at_rest(idle: Idle) -> str:
 
 
 def due_slots(slots: Collection[JobSlot], now: float, most: int) -> list[JobSlot]:
-    """Returns the slots whose jobs must be started or stopped now. These are all due slots that a statement has
-    changed, and queued slots up to the limit ``most``. Queued slots that are already being started or stopped count
-    towards the limit. Slots with the most unread records come first.
+    """Returns the slots whose jobs must be started or stopped now. These are all due slots that are not queued, and due
+    queued slots up to the limit ``most``. Queued slots that are already being started or stopped count towards the
+    limit. Among queued slots, those with the most unread records come first.
 
-    If the numbers are equal, as at the start of a process, sources come first. Sources come first because the query of
-    a view polls its inputs until the inputs have rows, and this polling takes CPU time from the jobs that are being
-    started.
+    If the numbers of unread records are equal, as at the start of a process, sources come first. The query of a view
+    polls its inputs until they have rows, and this polling takes CPU time from the jobs that are being started.
     """
     due = [slot for slot in slots if slot.needs_work(now)]
     waiting = (slot for slot in due if slot.is_queued)
@@ -244,8 +247,8 @@ def due_slots(slots: Collection[JobSlot], now: float, most: int) -> list[JobSlot
 
 
 def doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
-    """Returns the jobs of rebuilt views that must not start yet. Such a job must not start while the job of the rebuild
-    still runs, because both jobs write the same table."""
+    """Returns the jobs of rebuilt views that must not start yet, because the job of the rebuild still runs. Both jobs
+    write the same table."""
     found = set()
     for job in busy:
         serving, _, generation = job.partition(".")
@@ -256,12 +259,13 @@ def doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) -
 
 
 def content_of(status: JobStatus) -> tuple[object, ...]:
-    """Returns all fields of a status except the time, for comparisons with an earlier status."""
+    """Returns the fields of a status that can change, except its time. They are compared with those of an earlier
+    status."""
     return (status.state, status.reason, status.last_error, status.run, status.restarts)
 
 
 class StatusReports:
-    """Stores the statuses of jobs. A job's status is stored again whenever it changes, and whenever another process has
+    """Stores the statuses of jobs. A job's status is stored again when it changes, and when another process has
     replaced the stored status."""
 
     def __init__(self, context: Context) -> None:
@@ -269,14 +273,15 @@ class StatusReports:
         self._has_reported = False
         self._seen = StatusMark()
         self.known: dict[str, JobStatus] = {}
-        """The stored status of each job that this process has reported."""
+        """The last status that this process has stored for each job."""
 
     def forget_replaced(self, slots: Mapping[str, JobSlot]) -> None:
-        """Forgets the reported statuses that another process has replaced, so that :meth:`fresh` returns them again.
+        """Removes the statuses that another process has replaced from ``known``. Therefore, :meth:`fresh` returns them
+        again.
 
-        An earlier owner that was suspended may write statuses after this owner has written its own statuses. The
-        statuses of jobs that must not run at present are not replaced: if a REWIND cannot be carried out, these
-        statuses contain the reason.
+        An earlier owner that was suspended may write its statuses after this owner has written its own. This method
+        ignores jobs that must not run at present: if a REWIND cannot be carried out, their stored statuses contain the
+        reason.
         """
         with self._context.metastore.looks.at_most_every(_REPLACED_SECONDS):
             self._seen, stored = self._context.metastore.jobs.statuses_after(self._seen)
@@ -291,8 +296,9 @@ class StatusReports:
     def fresh(
         self, moving: Iterable[JobSlot], slots: Mapping[str, JobSlot], why_stopped: Callable[[JobSlot], str | None]
     ) -> list[JobStatus]:
-        """Returns the statuses to store, which are the changed statuses of the jobs ``moving``. The first call also
-        returns the status STOPPED for each job that only an earlier owner has reported."""
+        """Returns the statuses to store: the changed statuses of the jobs in ``moving``. ``slots`` are the slots of all
+        jobs. Until the first :meth:`write`, the result also contains the status STOPPED for each job of this group that
+        only an earlier owner has reported."""
         at = now_ms()
         found = []
         for slot in moving:
@@ -318,8 +324,8 @@ class StatusReports:
         return found
 
     def write(self, statuses: Sequence[JobStatus], slots: Mapping[str, JobSlot]) -> None:
-        """Stores statuses, unless another process has taken over the jobs. If the statuses are not stored, or if the
-        store does not respond, the next call of :meth:`fresh` returns the same statuses again."""
+        """Stores statuses, unless another process has taken over the jobs. If the statuses could not be stored, the
+        next call of :meth:`fresh` computes them again."""
         try:
             if statuses and self._context.is_replaced():
                 self._unsettle(statuses, slots)

@@ -1,4 +1,5 @@
-"""Determines the outcomes of operations, including operations whose process ended before it recorded an outcome."""
+"""Determines the outcomes of operations. A process may end before it has recorded the outcome of its operation; the
+module determines the outcomes of such operations too."""
 
 from __future__ import annotations
 
@@ -21,24 +22,26 @@ if TYPE_CHECKING:
     from rw_sql.plan.result.plan import Plan
 
 NOT_YET_APPLIED = "committed, not yet applied"
-"""The outcome of a statement that returned before the jobs matched it. The owner later replaces this outcome with
-APPLIED."""
+"""The outcome of a statement that returned before the jobs had adopted its effect. The owner later replaces this
+outcome with APPLIED."""
 
 APPLIED = "applied"
 """The outcome of a statement after the jobs have adopted its effect."""
 
 
 def completed(records: Iterable[OperationRecord], applied_epoch: int) -> tuple[OperationRecord, ...]:
-    """Returns the operations with outcomes. An operation without an outcome gets the outcome APPLIED if its epoch is at
-    most ``applied_epoch``."""
+    """Returns the operations with their outcomes. An operation for which :func:`is_left_open` is True gets the outcome
+    APPLIED if its epoch is at most ``applied_epoch``, and otherwise NOT_YET_APPLIED. A change to a foreign checkpoint
+    without an outcome gets NOT_KNOWN."""
     return tuple(replace(record, outcome=_outcome(record, applied_epoch)) for record in records)
 
 
 def is_left_open(record: OperationRecord) -> bool:
-    """True if the owner, after it has applied an operation, must record the outcome of the operation.
+    """True if the owner must record the outcome of an operation after it has applied the operation.
 
     The result is False for a safe operation without an outcome, because such an operation may not have changed any job.
-    The result is also False for a change to a foreign checkpoint, because no owner completes such a change.
+    The result is also False for a change to a foreign checkpoint without an outcome, because no owner carries out this
+    change.
     """
     if record.outcome is None:
         return record.is_unsafe and not changes_checkpoint(record)
@@ -68,7 +71,8 @@ def log_commit(plan: Plan, operation: Operation, epoch: int) -> None:
 
 
 def effect_failed(effect: Effect, epoch: int, error: Exception) -> SqlError:
-    """The error for a committed statement whose change to a checkpoint failed in the checkpoint's store."""
+    """The error for a committed statement whose change to a checkpoint failed because of an error of the checkpoint's
+    store."""
     return SqlError(
         STORE_UNREACHABLE,
         f"the statement is committed as epoch {epoch}, and the checkpoint {effect.path} could not be changed: "
@@ -78,9 +82,9 @@ def effect_failed(effect: Effect, epoch: int, error: Exception) -> SqlError:
 
 
 def still_overtaken(last: ConcurrentCommit, attempts: int, seconds: float, longer: str | None) -> ConcurrentCommit:
-    """The error for a statement whose every attempt lost to another statement. ``last`` is the error of the last
-    attempt, and ``longer`` is a ``statement_timeout`` with which the statement makes more attempts; None if a timeout
-    does not limit the attempts."""
+    """The error for a statement that gives up because another statement was committed first in each of its attempts.
+    ``last`` is the error of the last attempt. ``seconds`` is the duration of all attempts. ``longer`` is a value of
+    ``statement_timeout`` that allows more attempts; None if ``statement_timeout`` did not limit the attempts."""
     hint = "run the statement again"
     if longer is not None:
         hint += f"; if it fails again, make it try for longer: SET statement_timeout = '{longer}'"

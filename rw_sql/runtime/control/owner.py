@@ -1,5 +1,5 @@
-"""The owner, which is the process that runs a warehouse's jobs. It takes and renews the lease, and runs the reconciling
-loop."""
+"""The owner, which is the process that runs the jobs of a warehouse's resource group. It takes and renews the lease,
+and runs the loop that makes the jobs match the catalog."""
 
 from __future__ import annotations
 
@@ -57,21 +57,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.2
-"""The interval in seconds at which the owner checks for new epochs, and at which a process that waits for the lease
-checks whether the lease is free."""
+"""The interval in seconds at which the owner checks the catalog for new epochs. A process that waits for the lease
+checks at the same interval whether the lease is free."""
 
 _STORE_LOOK_SECONDS = 1.0
-"""The interval that replaces ``LOOK_SECONDS`` for a warehouse in an object store, where each check of a table is a
-request."""
+"""The interval in seconds that replaces ``LOOK_SECONDS`` for a warehouse in an object store. There, each check of a
+table is a request."""
 
 _OUTCOME_SECONDS, _MOST_OUTCOME_SECONDS = 2.0, 10.0
 _LOOK_BACK = 50
-"""The number of operations whose outcomes a new owner checks, because the previous owner may not have recorded them."""
+"""The number of epochs whose operations a new owner checks for missing outcomes, because the previous owner may not
+have recorded them."""
 
 _TELL_SECONDS = 1.0
-"""The maximum delay in seconds before the owner writes to the lease that it has applied statements of its own process.
+"""The maximum delay in seconds between two events: the owner applies a statement of its own process, and the owner
+writes the applied epoch to the lease.
 
-Because of the delay, several statements in quick succession need only one update of the lease.
+Because of this delay, one update of the lease is sufficient for several statements in quick succession.
 """
 
 _MOST_PASS_SECONDS = 2.0
@@ -82,7 +84,7 @@ _SWEEP_SECONDS, _SWEEP_AGAIN_SECONDS = 60.0, 2.0
 
 class Owner:
     """Takes the lease when it is free. Afterwards, makes the running jobs match the catalog until :meth:`stop` is
-    called."""
+    called or the lease is lost. After a loss, waits for the lease again."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -91,7 +93,8 @@ class Owner:
         self._lease_lock = threading.Lock()
         self._reconciler: Reconciler | None = None
         self._losing: Future[None] | None = None
-        """The background task that stops the jobs after the lease was lost; None if the lease was never lost."""
+        """The background task that stops the jobs after the last loss of the lease; None if the lease was never
+        lost."""
         self._stopping = threading.Event()
         self._has_given_up = threading.Event()
         self._told_epoch = -1
@@ -111,7 +114,7 @@ class Owner:
         self._heart = threading.Thread(target=self._beat, name="rw_sql-heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread that waits for the lease and then runs the jobs; takes the lease at once if it is free."""
+        """Takes the lease if it is free. Starts the thread that runs the jobs, or first waits for the lease."""
         try:
             self._try_take()
             self._thread.start()
@@ -131,20 +134,20 @@ class Owner:
 
     @property
     def why_ended(self) -> str | None:
-        """The reason why this process will never run the jobs again; None if this process runs the jobs or may still
-        run them."""
+        """The reason why this owner has ended, so that it will never run the jobs again; None if it runs the jobs or
+        still waits for the lease."""
         return self._why_ended if self._ended.is_set() else None
 
     def wake(self) -> None:
-        """Wakes the loop after a commit."""
+        """Ends the wait between two passes of the loop, because a statement was committed."""
         reconciler = self._reconciler
         if reconciler is not None:
             reconciler.wake()
 
     def wait_applied(self, epoch: int, seconds: float, jobs: Collection[str] | None = None) -> bool:
-        """Waits until this owner has applied an epoch to the jobs ``jobs``, or to all jobs if ``jobs`` is None.
+        """Waits until the jobs of this owner match ``epoch``. ``jobs`` are the jobs to wait for; None means all jobs.
 
-        Returns False at a timeout or if the lease is lost.
+        Returns False after ``seconds``, or if the lease is lost.
         """
         return self._context.applied.wait(epoch, seconds, jobs=jobs, is_over=lambda: not self.is_owner)
 
@@ -172,7 +175,8 @@ class Owner:
         self._heart.join()
 
     def _try_take(self) -> None:
-        """Takes the lease if it is free. Does nothing while jobs are still stopping after the last lease was lost."""
+        """Takes the lease if it is free. Does nothing while jobs are still being stopped after the last loss of the
+        lease."""
         if self._losing is not None and not self._losing.done():
             return
         runtime = self._context.metastore.jobs
@@ -210,9 +214,9 @@ class Owner:
                 self._warn("the catalog's projections are not complete; the next commit completes them: %s", error)
 
     def _disown_statuses(self) -> None:
-        """Replaces the statuses that a killed owner reported, so that the jobs count as starting or stopped.
+        """Replaces the statuses that a killed owner has left. The jobs then count as starting or stopped.
 
-        Without this change, FLUSH would skip jobs that were STALLED before the takeover.
+        Otherwise, FLUSH would skip jobs that were STALLED before the takeover.
         """
         metastore = self._context.metastore
         stale = as_taken_over(
@@ -222,15 +226,16 @@ class Owner:
             metastore.jobs.write_job_status(stale)
 
     def _note_downtime(self, last: Lease | None) -> None:
-        """Records the period since the last heartbeat of the last owner. Must be called before this process takes the
-        lease, because taking the lease overwrites that heartbeat."""
+        """Records the downtime, which is the period since the last heartbeat of the last owner. Must be called before
+        this process takes the lease, because taking the lease overwrites this heartbeat."""
         try:
             note_downtime(self._context.warehouse, last, now_ms())
         except OSError as error:
             self._warn("the time without an owner could not be recorded: %s", error)
 
     def _warn_of_orphan(self) -> None:
-        """Logs a warning, once, that the jobs cannot start until the user stops another process."""
+        """If a killed owner's JVM still runs, logs a warning that the jobs start only after this JVM has ended. Logs
+        the warning only once."""
         if self._has_warned:
             return
         lease = self._context.metastore.jobs.lease(self._context.group)
@@ -244,8 +249,8 @@ class Owner:
             )
 
     def _warn(self, text: str, error: Exception) -> None:
-        """Logs a failure. The failure is not logged if its cause is that nothing can be written to the warehouse,
-        because that cause is logged only once."""
+        """Logs a failure, unless it occurred because nothing can be written to the warehouse. This cause is logged
+        elsewhere, and only once."""
         if not self._context.explains(error):
             logger.warning(text, error)
 
@@ -277,10 +282,10 @@ class Owner:
         self._stopping.wait(LOOK_SECONDS)
 
     def _pass_once(self) -> bool:
-        """Takes the lease if it is free, and makes one pass over the jobs; returns True if the pass is complete.
+        """Takes the lease if this process does not have it and it is free. With the lease, makes one pass over the
+        jobs. Returns True if it has made a pass without an error.
 
-        While nothing can be written to the warehouse, this method makes no pass, because each start of a job would
-        fail.
+        While nothing can be written to the warehouse, this method makes no pass, because no job could start.
         """
         store, warehouse = self._context.store, self._context.warehouse
         is_done = False
@@ -332,16 +337,15 @@ class Owner:
             self._complete_outcomes()
 
     def _is_held_back(self) -> bool:
-        """True while a statement holds readers stopped until its commit.
+        """True while the quiesce locks of a statement keep readers stopped until its commit.
 
-        Any commit would end the locks of the statement. The statement would then be planned again, and would have to be
-        confirmed again.
+        A commit by the owner would end these locks. The statement would then have to be planned and confirmed again.
         """
         return bool(quiesced_jobs(self._context, self._context.metastore.snapshot()))
 
     def _tell_applied(self, epoch: int, *, at_once: bool = False) -> None:
-        """Writes the applied epoch to the lease. If another process may be waiting for this epoch, writes it at once,
-        and otherwise after a short delay."""
+        """Writes the applied epoch to the lease: at once if ``at_once`` is True or another process may be waiting for
+        this epoch, and otherwise after at most ``_TELL_SECONDS``."""
         if epoch <= self._told_epoch:
             return
         now = time.monotonic()
@@ -364,8 +368,9 @@ class Owner:
         self._sweep(epoch)
 
     def _tell_let_go(self, epoch: int) -> None:
-        """Writes ``let_go_epoch`` to the lease at once, so that owners of other groups start the jobs that this owner
-        has stopped. If there are no other groups, the next heartbeat writes ``let_go_epoch``."""
+        """Writes ``let_go_epoch`` to the lease at once, because the owners of other groups may wait for it before they
+        start jobs that were moved out of this group. If there are no other groups, the next heartbeat writes
+        ``let_go_epoch``."""
         lease = self._lease
         if lease is not None and lease.let_go < epoch and len(self._context.metastore.jobs.leases()) > 1:
             self._renew(-1)
@@ -383,8 +388,9 @@ class Owner:
             self._warn("dropped objects could not be removed yet: %s", error)
 
     def _is_asked_after(self, epoch: int) -> bool:
-        """True if another process may be waiting until the lease contains ``epoch``. The other process may be waiting
-        if it has committed the statement with this epoch, or if its next statement depends on a pause with this epoch.
+        """True if another process may be waiting until the lease contains ``epoch``. This is the case if another
+        process has committed one of the epochs that the lease does not contain yet. It is also the case if one of these
+        epochs has set a pause, because the next statement of another process may depend on the pause.
         """
         metastore = self._context.metastore
         if not metastore.has_made(self._told_epoch, epoch):
@@ -393,8 +399,8 @@ class Owner:
         return any(snapshot.object_epoch(pause.id) > self._told_epoch for pause in snapshot.all("pause"))
 
     def _complete_outcomes(self) -> None:
-        """Records the outcomes of two kinds of statements: statements that did not wait, and statements whose process
-        ended before it recorded an outcome."""
+        """Records the outcome of each applied statement that has no final outcome yet. Such a statement did not wait,
+        or its process ended before it recorded an outcome."""
         metastore, before, epoch = self._context.metastore, self._incomplete_after, self._told_epoch
         if others := unapplied(self._context, epoch, without=self._context.group):
             epoch = min(lease.applied_epoch for lease in others.values())
@@ -411,7 +417,8 @@ class Owner:
             self._incomplete_after = epoch
 
     def _renew(self, epoch: int) -> bool:
-        """Renews the lease and updates its applied epoch; returns False if another process holds the lease."""
+        """Renews the lease. If ``epoch`` is greater than the lease's applied epoch, also updates the applied epoch.
+        Returns False if another process holds the lease; the jobs are then stopped in the background."""
         with self._lease_lock:
             if self._lease is None:
                 return False
@@ -454,7 +461,7 @@ class Owner:
                 store.succeeded(HEARTBEAT, warehouse)
 
     def _give_up(self) -> None:
-        """Stops the jobs, and releases the lease when no job can commit any more."""
+        """Stops the jobs. Releases the lease after no job can commit any more."""
         reconciler, have_stopped = self._reconciler, False
         try:
             if reconciler is not None:

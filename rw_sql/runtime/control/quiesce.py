@@ -1,5 +1,5 @@
-"""Quiesce locks. These locks keep readers stopped until a block or a REWIND is committed, so that the preview of the
-block or the REWIND stays exact."""
+"""Quiesce locks, which keep readers stopped until a block or a REWIND is committed. Without them, the readers would
+advance, and the preview of the statement would no longer be exact."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 QUIESCED = "stopped until a block or a REWIND is committed"
-"""The stop reason of a reader while a quiesce lock applies to its source."""
+"""The reason that SHOW JOBS shows for a reader that a quiesce lock keeps stopped."""
 
 LOCK_SECONDS = 600.0
-"""The maximum age of a lock in seconds. A session that takes longer, because it is suspended or waits for an answer,
-needs a new lock for its commit."""
+"""The maximum age of a lock in seconds. A session may take longer because it is suspended, or because it waits for the
+user's answer. In this case, it needs a new lock for its commit."""
 
 COMMIT_SECONDS = 60.0
-"""The minimum remaining validity of a lock in seconds at the start of a commit, so that the lock cannot expire during
-the commit."""
+"""The number of seconds for which a lock must still be valid at the start of a commit. A commit takes less time, so the
+lock does not expire during the commit."""
 
 _APART_SECONDS = 86_400.0
-"""The maximum difference in seconds between the clocks of two machines. If the clocks differ by more, a lock of the
-other machine does not apply."""
+"""The maximum difference in seconds between the clocks of two machines. If the clocks of two machines differ by more, a
+lock from one machine may not apply on the other."""
 
 _seen: dict[tuple[str, str, int, int], float] = {}
 """Maps each lock, as (warehouse, lock, source, end), to the time on the monotonic clock at which this process first
@@ -58,20 +58,21 @@ read the lock."""
 _LOOK_SECONDS = 0.02
 _MARK_SECONDS = 1.0
 _PAUSED_SECONDS = 0.2
-"""The time in seconds between two attempts of a statement that waits until a reader of a paused source has stopped."""
+"""A statement that waits until a reader of a paused source has stopped is planned again at this interval in seconds."""
 
 _T = TypeVar("_T")
 
 
 def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, seen_seconds: float | None = None) -> bool:
-    """True if a lock still applies.
+    """True if a lock applies to the catalog ``snapshot`` now.
 
-    A lock is valid until the commit that follows its epoch. A lock also becomes invalid when its process ends, so that
-    sources resume after a session is killed. Finally, a lock becomes invalid after LOCK_SECONDS, because its session
-    may be suspended, or may never get an answer to its question. ``seen_seconds`` is the time in seconds since this
-    process first read the lock. For a lock from another machine, this time is compared with LOCK_SECONDS, because the
-    clocks of the two machines may differ. The lock is at least as old as this time, so the lock expires on this machine
-    no earlier than in the process that made it.
+    A lock becomes invalid with the first commit after its epoch. A lock from this machine also becomes invalid when its
+    process ends, so that the sources resume after a session is killed. Finally, a lock becomes invalid after
+    LOCK_SECONDS, because its session may be suspended, or may wait for an answer that never comes. ``seen_seconds`` is
+    the number of seconds since this process first read the lock; None if unknown. The clock of another machine may be
+    wrong. Therefore, for a lock from another machine, this number is compared with LOCK_SECONDS. The lock is at least
+    as old as this number says. Therefore, the lock expires on this machine no earlier than in the process that created
+    it.
     """
     if lock.is_released or snapshot.epoch != lock.epoch:
         return False
@@ -84,7 +85,8 @@ def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, seen_seconds: float | 
 
 
 def quiesced_jobs(context: Context, snapshot: Snapshot, group: str | None = None) -> dict[str, tuple[QuiesceLock, ...]]:
-    """Returns the jobs that locks keep stopped now. If ``group`` is given, returns only the jobs of that group."""
+    """Maps each job that locks keep stopped now to these locks. If ``group`` is not None, the result contains only the
+    jobs of this resource group."""
     found: dict[str, tuple[QuiesceLock, ...]] = {}
     locks = context.metastore.jobs.quiesce_locks()
     seen = _seconds_seen(context.warehouse.uri, locks)
@@ -99,8 +101,8 @@ def quiesced_jobs(context: Context, snapshot: Snapshot, group: str | None = None
 
 
 def _seconds_seen(warehouse: str, locks: Collection[QuiesceLock]) -> list[float]:
-    """For each lock, the time in seconds since this process first read the lock. ``locks`` must be all locks of the
-    warehouse, because this function removes the stored times of all other locks."""
+    """For each lock, the number of seconds since this process first read the lock. ``locks`` must contain all locks of
+    the warehouse, because this function forgets the times of all locks that are missing in ``locks``."""
     now = time.monotonic()
     keys = [(warehouse, lock.hold, lock.source_id, lock.expires_ms) for lock in locks]
     for gone in [key for key in list(_seen) if key[0] == warehouse and key not in keys]:
@@ -109,7 +111,7 @@ def _seconds_seen(warehouse: str, locks: Collection[QuiesceLock]) -> list[float]
 
 
 def are_valid(snapshot: Snapshot, locks: Iterable[QuiesceLock]) -> bool:
-    """True if locks are still valid for the commit after ``snapshot``.
+    """True if all of ``locks`` will still be valid during the commit that follows ``snapshot``.
 
     The locks may have expired during a long confirmation.
     """
@@ -120,11 +122,12 @@ def are_valid(snapshot: Snapshot, locks: Iterable[QuiesceLock]) -> bool:
 def lock_sources(
     context: Context, snapshot: Snapshot, sources: Collection[int], seconds: float, wake: Callable[[], None]
 ) -> tuple[QuiesceLock, ...]:
-    """Locks sources for the commit that follows ``snapshot``, and returns when their readers have stopped.
+    """Locks sources for the commit that follows ``snapshot``. Waits until the readers of the sources have stopped, and
+    returns the locks. ``wake`` wakes the owner if this process is the owner.
 
-    If there is no owner, no reader runs, and a new owner will respect the lock. If a reader neither stops nor makes
-    progress for ``seconds``, releases the lock and raises SqlError SOURCE_IS_RUNNING. Waits longer while this process
-    does not know whether the reader's owner still runs.
+    Without an owner, no reader runs, and a new owner will respect the locks. If a reader neither stops nor makes
+    progress for ``seconds``, releases the locks and raises SqlError SOURCE_IS_RUNNING. If this process does not know
+    whether the reader's owner still runs, waits longer.
     """
     for source_id in sources:
         _require_one_group(snapshot, source_id)
@@ -192,15 +195,15 @@ def _extended(context: Context, locks: tuple[QuiesceLock, ...]) -> tuple[Quiesce
 
 
 def release_locks(context: Context, locks: tuple[QuiesceLock, ...], wake: Callable[[], None]) -> None:
-    """Releases the locks, so that the readers continue."""
+    """Releases the locks and wakes the owner, which starts the readers again."""
     if locks:
         context.metastore.jobs.release_locks(locks)
         wake()
 
 
 def try_release(context: Context, locks: tuple[QuiesceLock, ...], wake: Callable[[], None]) -> None:
-    """Does the same as :func:`release_locks`, but only logs an error of the store. The error is not raised, because the
-    statement may already be committed. Even after such an error, the locks end with the next commit or after
+    """Does the same as :func:`release_locks`, but logs an error of the store instead of raising it, because the
+    statement may already be committed. After such an error, the locks end with the next commit or after
     LOCK_SECONDS."""
     try:
         release_locks(context, locks, wake)
@@ -218,8 +221,8 @@ def _has_stopped(context: Context, name: str) -> bool:
 
 
 def _groups_to_stop(context: Context, name: str) -> frozenset[str]:
-    """Returns the resource groups of the readers that the locks ``name`` stop. A group is left out if its owner has
-    already reported that these readers have stopped."""
+    """Returns the resource groups of the readers that the locks with the name ``name`` stop, without the groups whose
+    owners have reported that these readers have stopped."""
     locks = [lock for lock in context.metastore.jobs.quiesce_locks() if lock.hold == name and not lock.is_taken]
     snapshot = context.metastore.snapshot()
     return frozenset(group for lock in locks for group in _reader_groups(snapshot, lock.source_id))
@@ -232,8 +235,8 @@ def _reader_groups(snapshot: Snapshot, source_id: int) -> frozenset[str]:
 
 
 def _require_one_group(snapshot: Snapshot, source_id: int) -> None:
-    """Raises SqlError if several owners run the readers of a source, because no owner knows whether all readers have
-    stopped."""
+    """Raises SqlError if the readers of a source are in several resource groups. None of the groups' owners would know
+    whether all readers have stopped."""
     groups = _reader_groups(snapshot, source_id)
     if len(groups) > 1:
         raise SqlError(
@@ -252,9 +255,9 @@ def _name(snapshot: Snapshot, source_id: int) -> str:
 def once_stopped(plan: Callable[[], _T], session: SessionState, wake: Callable[[], None]) -> _T:
     """Calls ``plan`` and returns its result.
 
-    If the readers of a paused source must stop first, waits for them and calls ``plan`` again, until
-    ``statement_timeout``. Readers may still run because another session has just paused the source, or because the
-    owner that stops them has just started. ``wake`` wakes the owner if this process is the owner.
+    If ``plan`` raises ReaderStillRunsError, waits and calls ``plan`` again, until ``statement_timeout``. The readers of
+    a paused source may still run because another session has just paused it, or because the owner that must stop them
+    has just started. ``wake`` wakes the owner if this process is the owner.
     """
     started = time.monotonic()
     while True:

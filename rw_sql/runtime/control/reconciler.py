@@ -1,8 +1,7 @@
-"""Makes the running jobs match the catalog. For this purpose, the module stops, starts and restarts jobs, and reports
-the statuses of the jobs.
+"""Makes the running jobs match the catalog: stops, starts and restarts jobs. Also reports the statuses of the jobs.
 
-Each job has a :class:`JobSlot` in this process. At most one action on a job runs at a time. Jobs do not wait for each
-other: an upstream that does not respond delays only its own job.
+Each job has a :class:`JobSlot` in this process. At most one action (such as a start or a stop) on a job runs at a time.
+The actions of different jobs do not wait for each other: an upstream that does not respond delays only its own job.
 """
 
 from __future__ import annotations
@@ -51,23 +50,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WITHHELD = "waits for a rewind point or a REWIND"
-"""The stop reason of a job that must wait until a rewind point is taken or a REWIND is done."""
+"""The reason that SHOW JOBS shows for a job that must not run until a rewind point is taken or a REWIND is done."""
 
 _LOOK_SECONDS = 0.2
 
 STOPPED_READER_SECONDS = 60.0
-"""The time in seconds for which the resources of a stopped reader are kept for a warm start. A move of a source takes
-less time than this limit. Therefore, the reader can be started warm after the move, so that the move takes less
-time."""
+"""The number of seconds for which the resources of a stopped reader are kept. If the reader starts again within this
+time, it uses these resources (a warm start). A move of a source usually takes less time than this limit, so its reader
+starts warm, and the move is faster."""
 
 MOST_STARTS = 16
-"""The maximum number of jobs that start at the same time, not counting jobs that a statement starts. The limit matters
-after the process has become the owner, and when many sources at rest receive records at once.
+"""The maximum number of queued jobs that are started at the same time. Jobs are queued after the process has become the
+owner, and when many sources at rest receive records at once. Retries, and jobs that a statement starts, are not queued.
+The limit also applies to the jobs that are stopped at the same time when the owner ends.
 """
 
 
 class Reconciler:
-    """The jobs of one warehouse in the process that owns it."""
+    """The jobs of one resource group of a warehouse, in the process that owns the group."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -94,16 +94,18 @@ class Reconciler:
         # Desired jobs that wait until a rewind point is made or a REWIND is carried out.
         self._owed: frozenset[str] = frozenset()
         self.applied_epoch = -1
-        """The last epoch at which every job matched the catalog."""
+        """The last epoch at which every job matched the catalog; -1 if there is none."""
         self.let_go_epoch = -1
-        """The last epoch at which all jobs that run in this process are jobs of this process's resource group."""
+        """The last epoch at which this process had stopped all jobs that the catalog does not require in its resource
+        group. None of these jobs can commit any more."""
         self.acted_epoch = -1
         """The last epoch for which this process has begun to change the jobs."""
         self.pending: frozenset[str] = frozenset()
         """The jobs that do not match ``acted_epoch`` yet. The statuses of all other jobs have been reported."""
 
     def reconcile(self) -> None:
-        """Runs one pass over all jobs, without waiting for any of them; then updates ``applied_epoch``.
+        """Makes one pass over all jobs, which starts the due actions without waiting for their end. If every job
+        matches the catalog, updates ``applied_epoch``.
 
         Does nothing after :meth:`stop_all`.
         """
@@ -175,8 +177,8 @@ class Reconciler:
             self._context.metastore.jobs.acknowledge_locks(stopped)
 
     def _prepare(self, jobs: Collection[str], wanted: Mapping[str, JobSpec]) -> None:
-        """Prepares warm starts of readers that wait for a rewind point, and discards warm starts that are no longer
-        needed."""
+        """Prepares warm starts of the readers in ``jobs``, which wait for a rewind point or a REWIND. Discards prepared
+        warm starts of jobs that the catalog no longer requires."""
         for job, stopped in list(self._stopped_readers.items()):
             spec = wanted.get(job)
             if spec is None and stopped.prepared is not None:
@@ -185,7 +187,8 @@ class Reconciler:
                 stopped.prepare(self._context, spec)
 
     def _busy(self) -> dict[str, JobSpec | None]:
-        """The jobs that are running or changing, each with its running spec."""
+        """The jobs that run, or are being started or stopped. Maps each job to the spec with which it runs; None while
+        it is being started or stopped."""
         return {
             job_id: slot.running.spec if slot.running is not None and not slot.is_working else None
             for job_id, slot in self._slots.items()
@@ -212,7 +215,8 @@ class Reconciler:
             self._rests.recall(self._slots)
 
     def _drop_stopped_readers(self, now: float) -> None:
-        """Discards stopped readers that are kept for a warm start, if their sources are unlikely to be moved soon."""
+        """Discards the stopped readers that have been kept for a warm start for more than
+        ``STOPPED_READER_SECONDS``."""
         for job_id, stopped in list(self._stopped_readers.items()):
             if stopped.query.done() and now - stopped.since > STOPPED_READER_SECONDS:
                 with self._deciding:
@@ -221,7 +225,7 @@ class Reconciler:
                         run_in_background(stopped.close, f"{job_id}-close")
 
     def _rest(self, slot: JobSlot) -> None:
-        """Stops a job that has read everything. The stopped job still counts as running."""
+        """Stops a job if it has read all its input. The stopped job is at rest, and still counts as running."""
         try:
             idle, running = self._rests.state_of(slot), slot.running
             if idle is not None and running is not None:
@@ -235,7 +239,7 @@ class Reconciler:
             self._changed.set()
 
     def _lingers(self, slot: JobSlot) -> bool:
-        """True if a job that is no longer desired may still commit."""
+        """True if a job may still commit although the catalog no longer requires it."""
         stopped = self._stopped_readers.get(slot.job_id)
         is_busy = slot.running is not None or slot.is_working or (stopped is not None and not stopped.query.done())
         return is_busy and slot.job_id not in self._desired
@@ -248,7 +252,7 @@ class Reconciler:
         return has_changed
 
     def wake(self) -> None:
-        """Makes a :meth:`wait_changed` in progress return."""
+        """Makes the call of :meth:`wait_changed` in progress, or otherwise the next call, return True."""
         self._changed.set()
 
     def _advance(self, slot: JobSlot) -> None:
@@ -306,8 +310,8 @@ class Reconciler:
             slot.reason = None
 
     def _stop(self, slot: JobSlot, running: Job, *, is_sound: bool) -> None:
-        """Stops a job. The query of a paused reader may end in the background; the stopped reader is kept for a warm
-        start."""
+        """Stops a job. If the job is a source's reader and the source still exists, its query may end in the
+        background. If ``is_sound`` is True, the run has not failed, and the stopped reader is kept for a warm start."""
         if not isinstance(running, Ingest) or self._context.metastore.snapshot().get(slot.object_id) is None:
             running.stop()
             return
@@ -318,9 +322,9 @@ class Reconciler:
             self._stopped_readers[slot.job_id] = StoppedReader(query=query, reader=reader, since=time.monotonic())
 
     def _await_batch(self, slot: JobSlot, running: Ingest) -> None:
-        """Postpones the restart of a reader with newly discovered splits until the reader has finished its batch. An
-        immediate restart would discard the batch. If new splits appeared more often than batches end, immediate
-        restarts would prevent every batch from finishing."""
+        """If a reader must restart only because of newly discovered splits, waits until it has finished its batch. An
+        immediate restart would discard the batch. If new splits appeared more often than batches end, no batch would
+        ever finish."""
         try:
             while not self._is_closed and running.failure() is None:
                 wanted = slot.wanted
@@ -334,7 +338,7 @@ class Reconciler:
             slot.awaiting = None
 
     def _try(self, slot: JobSlot, act: Callable[[], None]) -> Failure | None:
-        """Runs one action on a job. Returns None if the action succeeded, otherwise the reason for the failure."""
+        """Runs one action on a job. Returns the failure of the action; None if the action succeeded."""
         from deltalake.exceptions import DeltaError
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -362,9 +366,10 @@ class Reconciler:
         return None
 
     def _hold_back(self, slot: JobSlot, spec: JobSpec, problem: Failure) -> bool:
-        """Schedules a retry of ``spec``, unless the problem is final.
+        """Stores the problem of a job, and schedules a retry of ``spec`` unless the problem is final.
 
-        Returns False if the desired spec has changed in the meantime, because the problem is then irrelevant.
+        If the desired spec is no longer ``spec``, the problem is irrelevant. In this case, changes nothing and returns
+        False.
         """
         with self._deciding:
             if slot.wanted != spec:
@@ -374,10 +379,10 @@ class Reconciler:
             return True
 
     def _renewed(self, now: float, told: Collection[str]) -> list[JobStatus]:
-        """Returns the statuses of the jobs that have made progress inside a long start or a long batch, with a new
-        time.
+        """Returns the last reported statuses of the jobs that have made progress inside a long start or a long batch,
+        but with the present time. Jobs in ``told`` are left out.
 
-        Other processes recognize the progress only by the new time.
+        Other processes recognize this progress only by the new time.
         """
         running = {id_: slot.running for id_, slot in self._slots.items() if slot.running is not None}
         at, known = now_ms(), self._reports.known
@@ -386,7 +391,7 @@ class Reconciler:
         return [replace(known[job], updated_ms=at) for job in moved if known[job].state in ("RUNNING", STARTING)]
 
     def _why_stopped(self, slot: JobSlot) -> str | None:
-        """The reason why a desired job does not run."""
+        """The reason why this process keeps a job stopped that the catalog requires; None if it does not."""
         if slot.wanted is not None or slot.job_id not in self._kept:
             return None
         if slot.job_id in self._arrivals.waiting:
@@ -395,9 +400,10 @@ class Reconciler:
         return WITHHELD if lock is None else f"{QUIESCED} by process {lock.pid} on {lock.host.partition(' ')[0]}"
 
     def stop_all(self) -> None:
-        """Stops all jobs of this process permanently. The catalog still requires them, so the next owner starts them.
+        """Stops all jobs of this process permanently. The catalog still requires the jobs, so the next owner will start
+        them.
 
-        Afterwards no job of this process commits. If another thread calls this method too, that thread waits until the
+        After this method returns, no job of this process commits. If two threads call this method, both wait until the
         jobs have stopped.
         """
         with self._turn:
@@ -421,8 +427,8 @@ class Reconciler:
             slot.running = None
 
     def report_stopped(self) -> None:
-        """Reports that the jobs are stopped, after :meth:`stop_all`. Only the owner may call this method, because the
-        statuses replace the statuses that another owner has reported."""
+        """Reports that the jobs are stopped. Must be called after :meth:`stop_all`, and only while this process has the
+        lease, because the statuses would replace those of another owner."""
         self._rests.note_at_stop(self._slots)
         self._context.metastore.jobs.write_job_status(
             [
@@ -432,10 +438,11 @@ class Reconciler:
         )
 
     def stall(self, spec: JobSpec, error: StalledError) -> None:
-        """Stops a running job for an external reason. The job is retried unless the reason is final.
+        """Stops a job that runs or is at rest, because a check of its upstream has found a reason. The job is retried
+        unless the reason is final.
 
-        ``spec`` is the spec that the reason applies to. If the desired spec has changed in the meantime, the job is
-        restarted with the changed spec.
+        ``spec`` is the spec to which the reason applies. If the desired spec is another one now, the job starts with
+        the new spec.
         """
         slot = self._slots.get(spec.job)
         if slot is None or (slot.running is None and slot.idle is None):
@@ -461,7 +468,8 @@ class Reconciler:
         return self._rests.take_changed()
 
     def wants_discovery(self) -> list[int]:
-        """The sources whose reader runs or waits for splits. The watcher checks the sources at rest."""
+        """The sources that discovery must check: those with a reader that runs or waits for splits. The watcher checks
+        the sources at rest."""
         found: dict[int, None] = {}
         for slot in self._slots.values():
             if slot.is_final or slot.is_settled:

@@ -1,10 +1,10 @@
-"""Determines which jobs may rest, and defines the state of a job at rest. This state consists of the positions at which
-the job's query was closed, and shows whether new input has been committed since then.
+"""Determines which jobs may rest, and defines the state of a job at rest. This state contains the positions or versions
+at which the job's query was stopped. It shows whether new input has been committed since then.
 
-A waiting streaming query polls its input dozens of times a second, and occupies threads, a Spark session and
-connections. Therefore, a job of a source, view or sink that has had nothing to read for ``idle_job_timeout`` is stopped
-in the same way as at the end of the process. The stopped job still counts as running. When the job is woken, it is
-started like any other job.
+A streaming query without new input polls its input dozens of times a second, and occupies threads, a Spark session and
+connections. Therefore, if the job of a source, view or sink has had nothing to read for ``idle_job_timeout``, its query
+is stopped. The job is then at rest, and still counts as running. When a job at rest is woken, it is started like any
+other job.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class SourceJob(Protocol):
-    """A source's running reader. The attributes (position, connector and options) determine the reader's state at
-    rest."""
+    """The part of a source's running reader from which its state at rest is determined. ``kind`` is the connector."""
 
     kind: Connector
     options: dict[str, str]
@@ -65,8 +64,8 @@ class SourceJob(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleReader:
-    """A view or sink at rest. The fields are the spec of the job's query, and the versions of the job's inputs. The
-    query had read all inputs before it was stopped.
+    """A view or sink at rest. ``versions`` maps the path of each input to the version that the input's table had at the
+    check before the stop. At this check, the query had read all input.
 
     ``notice`` is the text that SHOW JOBS showed for the job while it ran.
     """
@@ -78,7 +77,8 @@ class IdleReader:
 
     @staticmethod
     def of(context: Context, spec: ViewSpec | SinkSpec, running: Job) -> IdleReader | None:
-        """The state at rest, determined before the query is stopped; None if the job still has work to do."""
+        """The state at rest of a job, determined before its query is stopped; None if the job must not rest now. It
+        must not rest while it has work to do, or if another owner writes one of its inputs."""
         snapshot = context.metastore.snapshot()
         record = snapshot.get(spec.object_id)
         if not isinstance(record, MaterializedViewRecord | SinkRecord):
@@ -102,19 +102,19 @@ class IdleReader:
         return IdleReader(spec=spec, run=running.run, versions=versions)
 
     def after_stop(self, context: Context, running: Job) -> IdleReader:
-        """The state at rest after the query has stopped. A later commit of an input wakes the job, even if the query
-        has already read that commit."""
+        """The state at rest after the query has stopped. It keeps the versions of :meth:`of`. Any commit to an input
+        after :meth:`of` wakes the job, even if the query has already read this commit."""
         return replace(self, notice=getattr(running, "notice", None))
 
     def is_current(self, context: Context) -> bool:
-        """True if nothing has been committed to any input since the query stopped."""
+        """True if nothing has been committed to any input since :meth:`of` read the versions."""
         return self.versions == _versions(context, self.spec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleSource:
-    """A source's reader at rest. The fields are the reader's spec and the reader's positions. When the reader stopped,
-    these positions were the ends of the upstream's splits."""
+    """A source's reader at rest. ``states`` maps each split to the reader's position. At the last check before the
+    stop, these positions were the ends of the upstream's splits. ``log_version`` is the version of the source's log."""
 
     spec: IngestSpec
     run: int
@@ -123,8 +123,8 @@ class IdleSource:
 
     @staticmethod
     def of(context: Context, spec: IngestSpec, running: SourceJob) -> IdleSource | None:
-        """The state at rest, determined before the reader is stopped; None if the upstream has more records, or if the
-        reader's positions cannot be compared with the upstream's ends."""
+        """The state at rest of a reader, determined before it is stopped; None if the upstream has more records or
+        other splits, or if the reader's positions cannot be compared with the ends of the upstream's splits."""
         snapshot = context.metastore.snapshot()
         source, kind = snapshot.get(spec.source_id), running.kind
         if not isinstance(source, SourceRecord) or not may_rest(spec):
@@ -142,8 +142,8 @@ class IdleSource:
         return IdleSource(spec=spec, run=running.run, states=states, log_version=_log_version(context, spec))
 
     def after_stop(self, context: Context, running: Job) -> IdleSource:
-        """The state at rest, determined again after the reader has stopped, because the reader may have committed one
-        more batch before it stopped."""
+        """The state at rest after the reader has stopped. It is determined again, because the reader may have committed
+        one more batch before it stopped."""
         if not isinstance(running, SourceJob):
             return self
         version = _log_version(context, self.spec)
@@ -158,12 +158,12 @@ Idle: TypeAlias = IdleReader | IdleSource
 
 
 def may_rest(spec: JobSpec | None) -> bool:
-    """True if a job with this spec can rest.
+    """True if the spec of a job does not prevent the job from resting.
 
-    A source whose upstream sends each record only once cannot rest. An MQTT broker, for example, sends messages only to
-    a running reader, and a database keeps the records of its log until the reader confirms them. A view with a direct
-    reader cannot rest, because the watcher of upstreams compares upstreams only with the positions of shared sources. A
-    job that reads a user's own Delta table cannot rest, because nothing reports that table's commits.
+    A source whose upstream sends each record only once cannot rest. Examples: an MQTT broker sends messages only to a
+    running reader, and a database must keep the records of its log until the reader confirms them. A view that reads a
+    source directly cannot rest, because the watcher compares upstreams only with the positions of shared sources. A job
+    that reads a user's own Delta table cannot rest, because nothing reports commits to this table.
     """
     match spec:
         case IngestSpec():
@@ -177,11 +177,11 @@ def may_rest(spec: JobSpec | None) -> bool:
 
 
 def has_been_quiet(context: Context, running: Job, seconds: float, *, since: float, now: float) -> bool:
-    """True if a running job may rest and has had nothing to do for ``seconds``, the value of ``idle_job_timeout``.
+    """True if a running job may rest and has made no batch for ``seconds``, which is the value of ``idle_job_timeout``.
 
-    ``since`` is the time of the job's start or of the last check for work, and must be more than ``seconds`` ago. In
-    addition, the job must have committed no batch for ``seconds``, or for the job's minimum interval between batches if
-    this interval is longer. ``since`` and ``now`` are values of ``time.monotonic()``.
+    ``since`` is the time of the job's start, or of the last check whether it can rest if this is later. It must be more
+    than ``seconds`` before ``now``. If the job's minimum interval between batches is longer than ``seconds``, the job
+    must have made no batch for this interval. ``since`` and ``now`` are values of ``time.monotonic()``.
     """
     spec = running.spec
     if not may_rest(spec) or now - since <= seconds:
@@ -191,19 +191,20 @@ def has_been_quiet(context: Context, running: Job, seconds: float, *, since: flo
 
 
 def _interval_seconds(spec: JobSpec) -> float:
-    """The minimum time between two batches in seconds for a source's reader with ``barrier_interval_ms``; 0 for other
-    jobs.
+    """The value of ``barrier_interval_ms`` in seconds, which is the minimum time between two batches of a source's
+    reader; 0 for other jobs.
 
-    The reader rests only after this time, because a new run writes its first batch without a delay.
+    The reader rests only after this time. A new run writes its first batch without a delay, so an earlier rest would
+    shorten the interval.
     """
     interval = dict(spec.options).get(BARRIER_INTERVAL) if isinstance(spec, IngestSpec) else None
     return int(interval) / 1000 if isinstance(interval, str) else 0.0
 
 
 def reads_elsewhere(context: Context, snapshot: Snapshot, spec: JobSpec) -> bool:
-    """True if an input of a view or sink is written by the owner of another resource group.
+    """True if the owner of another resource group writes an input of a view or sink.
 
-    Such a job does not rest, because nothing reports the commits of another process.
+    Such a view or sink does not rest, because nothing reports the commits of another process.
     """
     inputs = spec.inputs if isinstance(spec, ViewSpec | SinkSpec) else ()
     return any(group_of(snapshot, given.id) != context.group for given in inputs)
@@ -215,7 +216,7 @@ def kind_of(spec: IngestSpec) -> Connector:
 
 
 def idle_state(context: Context, spec: JobSpec, running: Job) -> Idle | None:
-    """The state at rest for a job; None if the job still has work to do, or does not run."""
+    """The state at rest for a job; None if the job must not rest now, or has failed."""
     if running.failure() is not None:
         return None
     if isinstance(spec, IngestSpec):
@@ -229,16 +230,16 @@ def states_of(running: SourceJob) -> dict[str, SplitState]:
 
 
 def stored(idle: Mapping[str, Idle]) -> str:
-    """Returns the jobs at rest as text. A later process parses this text with :func:`read_stored`."""
+    """Returns the states of the jobs at rest as text. A later process parses this text with :func:`read_stored`."""
     return json.dumps({job: _to_json(each) for job, each in idle.items()})
 
 
 def read_stored(context: Context, text: str, wanted: Mapping[str, JobSpec]) -> dict[str, Idle]:
-    """Returns those jobs in the result of :func:`stored` that may stay at rest in this process.
+    """Parses the result of :func:`stored`, and returns the jobs that may stay at rest in this process.
 
-    A job may stay at rest if its definition and position have not changed since its last run, and nothing has been
-    committed to its inputs since then. After an upgrade of rw_sql, each job is started once, because a start adapts the
-    job's table.
+    A job may stay at rest if its spec is unchanged, it has had no other run, and nothing has been committed since its
+    state was stored. After an upgrade of rw_sql, no job stays at rest, because the start of a job adapts the job's
+    table to the new version.
     """
     runs, snapshot = context.metastore.jobs.last_runs(), context.metastore.snapshot()
     found: dict[str, Idle] = {}

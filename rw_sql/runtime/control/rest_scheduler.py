@@ -1,8 +1,8 @@
-"""Decides which idle jobs (jobs without new input) rest, and wakes jobs at rest when the upstream has new records, when
+"""Decides which jobs rest because they have no new input. Wakes a job at rest when its upstream has new records, when
 an input has a new commit, or on request.
 
-The reconciler calls this module in each pass. A job at rest usually costs no time in a pass, because a pass checks such
-a job only if one of the job's inputs is not at rest.
+The reconciler calls this module in each pass. A pass checks a job at rest only if one of its inputs is not at rest.
+Therefore, most jobs at rest cost no time in a pass.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _REMOTE_SECONDS = 2.0
-"""The interval in seconds at which input tables in an object store are checked for commits that no batch of a job has
-made."""
+"""The interval in seconds at which the input tables in an object store are checked for commits that are not batches of
+a job."""
 
 _NOTE_SECONDS = 1.0
 """The minimum interval between two writes of the list of jobs at rest, in seconds."""
@@ -61,8 +61,9 @@ _NOTE_SECONDS = 1.0
 class Rests:
     """The jobs at rest of one resource group, in the process that owns the group.
 
-    ``wake`` ends the reconciler's wait. The watcher's threads report changes. All other methods are called by the
-    reconciler's thread, or by the thread that starts or stops the slot's job.
+    ``wake`` ends the reconciler's wait between two passes. The watcher's threads call only :meth:`_report`. All other
+    methods are called by the reconciler's thread, or by the thread that starts or stops a slot's job, unless their
+    docstring names another thread.
     """
 
     def __init__(self, context: Context, wake: Callable[[], None]) -> None:
@@ -105,8 +106,8 @@ class Rests:
             self._noting.exception()
 
     def recall(self, slots: Mapping[str, JobSlot]) -> None:
-        """Keeps a job at rest if two conditions are met: an earlier process left the job at rest, and nothing that
-        concerns the job has changed since then. The first pass calls this method."""
+        """Keeps those jobs at rest that an earlier process left at rest and that may stay at rest (see
+        :func:`read_stored`). The first pass calls this method."""
         try:
             text = self._context.warehouse.read_text(_file(self._context))
         except FileNotFoundError:
@@ -136,7 +137,8 @@ class Rests:
             run_in_background(partial(self._watch_recalled, recalled), "recalling")
 
     def _watch_recalled(self, recalled: Mapping[str, IdleSource]) -> None:
-        """Watches sources whose options contain secrets. Wakes the sources whose secrets cannot be read."""
+        """Watches the sources ``recalled``, whose options contain secrets. Wakes those whose secrets cannot be read.
+        This method is called on a thread of its own."""
         unreadable: set[SecretReference] = set()
         for job, idle in recalled.items():
             secrets = secrets_in(idle.spec.options).values()
@@ -162,8 +164,8 @@ class Rests:
                 self._wake()
 
     def take_changed(self) -> frozenset[int]:
-        """The sources at rest whose splits may have changed since the last call. Discovery should check these
-        sources."""
+        """The sources at rest whose splits may have changed, according to the watcher, since the last call. Discovery
+        must check these sources."""
         changed, self._changed_sources = self._changed_sources, frozenset()
         return changed
 
@@ -193,7 +195,8 @@ class Rests:
         self._watcher.watch(job, kind_of(idle.spec), options, watched)
 
     def end(self, slot: JobSlot) -> None:
-        """Records that a job is about to be started or stopped, so that nothing wakes the job any more."""
+        """Records that a job is about to be started or stopped. Afterwards, neither its upstream nor its inputs wake
+        the job."""
         idle = slot.idle
         if isinstance(idle, IdleSource):
             with self._lock:
@@ -205,9 +208,10 @@ class Rests:
                 self._readers[given.id].pop(slot.job_id, None)
 
     def look(self, slots: Mapping[str, JobSlot], now: float, elsewhere: frozenset[int] = frozenset()) -> list[JobSlot]:
-        """Makes one pass. Wakes jobs, and returns the jobs that may rest now (see :meth:`state_of`).
+        """Makes one pass: wakes jobs at rest, and returns the slots of jobs that have been quiet for
+        ``idle_job_timeout``. Whether such a job can rest is determined by :meth:`state_of`.
 
-        ``elsewhere`` are the objects whose jobs the owners of other resource groups run.
+        ``elsewhere`` are the ids of the objects of other resource groups.
         """
         self._take_findings(slots)
         # An input may have been moved to another group since its reader came to rest.
@@ -241,8 +245,8 @@ class Rests:
         return [slot for slot in awake if self._is_quiet(slot, now, seconds)]
 
     def state_of(self, slot: JobSlot) -> Idle | None:
-        """The state at rest for a job; None if the job has work to do, or if it cannot be determined now whether the
-        job has work to do."""
+        """The state at rest for a job that is about to rest. The result is None if the job must not rest now, or if an
+        error prevents the check."""
         running, spec = slot.running, slot.going_to_rest
         if running is None or spec is None:
             return None
@@ -266,12 +270,13 @@ class Rests:
         return idle if running is None else idle.after_stop(self._context, running)
 
     def _tables(self, idle: Idle) -> list[str]:
-        """Those tables of a job for which Spark has cached the table's state."""
+        """The paths of the tables that a job reads or writes. Spark caches the state of these tables."""
         own = self._context.warehouse.data(idle.spec.object_id, idle.spec.generation)
         return [own, *idle.versions] if isinstance(idle, IdleReader) else [own]
 
     def _is_quiet(self, slot: JobSlot, now: float, seconds: float) -> bool:
-        """True if a running job has had nothing to do for ``seconds``, and no check has found work in this time."""
+        """True if a running job has made no batch for ``seconds`` and has not been checked in this time. If True, the
+        present check is recorded."""
         running = slot.running
         if running is None or slot.is_working or running.spec != slot.wanted:
             return False
@@ -288,11 +293,11 @@ class Rests:
         return self._idle_seconds
 
     def _with_commits(self, awake: Iterable[JobSlot], now: float) -> frozenset[int]:
-        """The objects of running jobs that may have committed since the last pass.
+        """The objects of jobs that are not at rest, as far as they may have committed since the last pass.
 
-        On a local path, checking a table for commits costs microseconds. In an object store, each check takes a
-        request. In an object store, tables are therefore checked only after a batch, and every few seconds for commits
-        that no batch has made.
+        The caller checks the tables of the result for commits. On a local path, such a check costs microseconds. In an
+        object store, each check is a request. There, a table is checked only after a batch of its job, and all tables
+        are checked every ``_REMOTE_SECONDS`` for other commits.
         """
         if self._context.warehouse.is_local or now >= self._next_remote_look:
             self._next_remote_look = now + _REMOTE_SECONDS
@@ -355,8 +360,7 @@ class Rests:
                     reader.wake(behind)
 
     def _report(self, finding: Finding) -> None:
-        """Stores, until the next pass, a change that the watcher has found. The watcher calls this method on its own
-        threads."""
+        """Stores a finding of the watcher until the next pass. The watcher calls this method on its own threads."""
         with self._lock:
             is_over = bool(self._troubled) and not self._troubled.isdisjoint(finding.answered)
             if not (finding.behind or finding.changed or finding.problems or finding.unknown or is_over):
@@ -366,15 +370,15 @@ class Rests:
         self._wake()
 
     def _on_new_secrets(self, jobs: Collection[str]) -> None:
-        """Starts jobs whose secrets have changed, so that they read their secrets again. This method is called on
-        another thread."""
+        """Requests that the next pass wakes the jobs whose secrets have changed. These jobs then read their secrets
+        again. This method is called on another thread."""
         with self._lock:
             self._renewed.update(jobs)
         self._wake()
 
     def _note(self, slots: Mapping[str, JobSlot], now: float) -> None:
-        """Writes the list of jobs at rest if the list has changed, so that the next process keeps these jobs at
-        rest."""
+        """Writes the list of jobs at rest, in the background, if the list has changed. The next process keeps these
+        jobs at rest."""
         if now < self._note_at or (self._noting is not None and not self._noting.done()):
             return
         at_rest = {job: slot.idle for job, slot in slots.items() if slot.idle is not None and not slot.is_woken}
@@ -384,7 +388,7 @@ class Rests:
         self._noting = run_in_background(lambda: self._write(at_rest), "noting")
 
     def note_at_stop(self, slots: Mapping[str, JobSlot]) -> None:
-        """Writes the list of jobs at rest for the last time."""
+        """Writes the list of jobs at rest a last time, if it has changed."""
         if self._noting is not None:
             self._noting.exception()
         at_rest = {job: slot.idle for job, slot in slots.items() if slot.idle is not None and not slot.is_woken}

@@ -1,5 +1,5 @@
-"""Determines when a failed or STALLED job starts again: computes the delay before the next retry, and counts the
-failures that the job has had since its last recovery."""
+"""Determines when a failed or STALLED job starts again. The module computes the delay before the next retry, and counts
+the failures of the job since its last recovery."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from rw_sql.runtime.support.stall_timeout import spoken_seconds
 
 FIRST_RETRY_SECONDS = 1.0
 """The delay in seconds before the first retry of a job that has failed or cannot start. Each further failure doubles
-the delay."""
+the delay, up to ``LAST_RETRY_SECONDS``."""
 
 LAST_RETRY_SECONDS = 30.0
-"""The maximum delay in seconds between two retries."""
+"""The maximum delay in seconds before a retry."""
 
 _SOUND_AFTER_SECONDS = 10.0
-"""The minimum duration of a run, in seconds, before the job counts as recovered.
+"""The minimum number of seconds that a run must last before the job counts as recovered.
 
-The run must also last longer than the failed runs before it.
+The run must also last longer than ``_LONGER_THAN_FAILED`` times the longest of the failed runs before it.
 """
 
 _LONGER_THAN_FAILED = 2.0
 _MOST_SOUND_FACTOR = 60.0
-"""After this multiple of ``_SOUND_AFTER_SECONDS``, a job counts as recovered regardless of how long the failed runs
-lasted."""
+"""If a run has lasted for this multiple of ``_SOUND_AFTER_SECONDS``, the job counts as recovered, regardless of the
+duration of the failed runs."""
 
 _RESTARTS_OF_FLAPPING = 3
-"""A job counts as flapping if more than this number of its runs have failed since the job last recovered."""
+"""A job counts as flapping if more than this number of its runs have failed since its last recovery."""
 
 
 @dataclass(slots=True)
 class Trouble:
     """The failed runs of a job since its last recovery.
 
-    A job has recovered only when a run lasts clearly longer than the failed runs. A fixed duration is not sufficient:
-    on a slow machine, a job that repeatedly fails after a few batches might run longer than this duration each time.
+    A job counts as recovered only after a run that lasts twice as long as each failed run. A fixed duration would not
+    be sufficient: on a slow machine, a job that fails after a few batches might exceed this duration in each run.
     """
 
     failures: int = 0
@@ -58,27 +58,27 @@ class Trouble:
 
     @property
     def is_flapping(self) -> bool:
-        """True if there were more failures than a short interruption would cause."""
+        """True if more than ``_RESTARTS_OF_FLAPPING`` runs have failed. A short interruption causes fewer failures."""
         return self.failures > _RESTARTS_OF_FLAPPING
 
     @property
     def seconds_to_recover(self) -> float:
-        """The number of seconds that a run must last before the job's failures are forgotten."""
+        """The number of seconds that a run must last before the job counts as recovered."""
         longer = self.longest_seconds * _LONGER_THAN_FAILED
         return min(max(longer, _SOUND_AFTER_SECONDS), _SOUND_AFTER_SECONDS * _MOST_SOUND_FACTOR)
 
     @property
     def told(self) -> str:
-        """The text for SHOW JOBS. The text changes only when another run fails."""
+        """The text about the failed runs for SHOW JOBS. This text changes only when another run fails."""
         period = spoken_seconds(self.newest_at - self.began_at)
         return f"{FLAPPING}: restarted {self.failures} times in {period}; last failure: {self.reason}"
 
     def delay_before_retry(self, delay: float, *, is_lasting: bool = False) -> float:
-        """The delay in seconds before the next retry. ``delay`` is the job's present delay, which a change of the job's
-        spec resets.
+        """The delay in seconds before the next retry. ``delay`` is the present value of the slot's delay, which is
+        reset when the job's spec changes.
 
-        The result is at least as long as the number of failed runs requires. For a lasting reason, the result is the
-        maximum delay, because a retry alone cannot remove such a reason.
+        Each failed run since the last recovery doubles the result, up to the maximum delay. If ``is_lasting`` is True,
+        the result is the maximum delay, because a retry alone cannot remove a lasting reason.
         """
         if is_lasting:
             return LAST_RETRY_SECONDS

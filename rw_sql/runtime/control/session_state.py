@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Block:
-    """An open BEGIN UNSAFE block with its statements so far. After an error, only ROLLBACK can end the block."""
+    """An open BEGIN UNSAFE block with the statements that it has collected. If ``is_aborted`` is True, an error has
+    aborted the block: ROLLBACK ends it, and COMMIT ends it with an error."""
 
     reason: str | None
     statements: list[ast.Statement] = field(default_factory=list)
@@ -29,12 +30,15 @@ class Block:
 
 @dataclass(slots=True)
 class SessionState:
-    """The state of one attached session: parameters, refused and shown plans, callbacks, and its open block.
+    """The state of one attached session. ``refused`` and ``shown`` map the token of each refused statement to the
+    statement and to its plan. ``confirmed`` contains the tokens that the running CONFIRM confirms. ``block`` is the
+    open block; None if there is none.
 
     ``ask`` is a function that asks the user to confirm an unsafe statement; None if no user can answer. ``on_progress``
-    is a function that receives the progress of backfills and refreshes while a statement waits for them. ``waiting``
-    describes the jobs for which the running statement waits. If the session belongs to another process, which sends its
-    statements to this process, ``user`` is that process's user of the operating system; otherwise, ``user`` is None.
+    is a function that receives the progress of backfills and refreshes while a statement waits for them; None if the
+    progress is not shown. ``waiting`` describes the jobs for which the running statement waits. Another process may
+    send the statements of its session to this process. In this case, ``user`` is the operating system's user of the
+    other process; otherwise, ``user`` is None.
     """
 
     parameters: dict[str, str] = field(default_factory=dict)
@@ -58,5 +62,5 @@ class SessionState:
 
     @property
     def timeout(self) -> float:
-        """The value of ``statement_timeout`` in seconds, which limits the wait of a statement without progress."""
+        """The value of ``statement_timeout`` in seconds. A statement stops waiting after this time without progress."""
         return int(self.parameter("statement_timeout").removesuffix("ms")) / 1000

@@ -1,4 +1,4 @@
-"""The types of statements that the executor treats specially."""
+"""Lists the types of statements that need special treatment by the executor."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ _UNSAFE = (
 
 
 def may_be_unsafe(statement: ast.Statement) -> bool:
-    """True if an advance confirmation (SET unsafe_confirmation) applies to ``statement``.
+    """True if ``statement`` is of a type that can be unsafe. A confirmation in advance (SET unsafe_confirmation)
+    applies to the next such statement.
 
-    The statement consumes the confirmation.
+    That statement uses up the confirmation, even if it is safe.
     """
     match statement:
         case ast.CreateSource() | ast.CreateTable() | ast.CreateSink() | ast.CreateConnection():

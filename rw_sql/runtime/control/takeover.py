@@ -1,7 +1,8 @@
-"""Kills an owner on this machine that hangs or was suspended by a signal, so that another process can take over.
+"""Kills an owner on this machine that does not respond, so that another process can take over its jobs. Such an owner
+hangs, or was suspended by a signal.
 
-The processes are killed before the lease is released. A suspended process may have a commit in flight, and would
-continue this commit when it is resumed. A process that has ended commits nothing.
+The owner's processes are killed before the lease is released. A suspended process may be in the middle of a commit, and
+would continue this commit when it is resumed.
 """
 
 from __future__ import annotations
@@ -37,19 +38,21 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takeover:
-    """The result of :func:`take_over`. It contains the ids of the killed processes, and a message about the next
-    step."""
+    """The result of :func:`take_over`. ``ended`` are the ids of the killed processes, and ``said`` is a message about
+    the next step."""
 
     ended: tuple[int, ...]
     said: str
 
 
 def take_over(context: Context, group: str, *, is_forced: bool) -> Takeover:
-    """Releases the lease of a group whose owner does not respond. If ``is_forced`` is False, nothing is changed.
+    """Kills an owner that does not respond, and releases its lease. If the group has no owner, changes nothing. If
+    ``is_forced`` is False, never changes anything: raises SqlError OWNER_ALIVE, whose hint contains the command that
+    forces the takeover.
 
-    If the warehouse is a copy, and the owner runs the jobs of the original, the lease is released and no process is
-    killed. Raises SqlError OWNER_ALIVE in three cases: the owner works normally, the owner is on another machine, or
-    the owner cannot be killed.
+    Suppose that the warehouse is a copy, and the owner runs the jobs of the original. In this case, the lease is
+    released after it has expired, and no process is killed. Raises SqlError OWNER_ALIVE also if the owner works
+    normally, is on another machine, or cannot be killed.
     """
     lease = context.metastore.jobs.lease(group)
     at = now_ms()
@@ -72,7 +75,8 @@ def take_over(context: Context, group: str, *, is_forced: bool) -> Takeover:
 
 
 def _unresponsive(context: Context, lease: Lease) -> SqlError:
-    """The error for an owner that does not respond, with the remedy and the command that ends the owner."""
+    """The error for an owner that does not respond. The hint contains a remedy, and the command that kills the
+    owner."""
     suspended = suspended_pid(lease)
     pid = lease.python_pid if suspended is None else suspended
     if suspended is not None:
@@ -92,7 +96,8 @@ def _unresponsive(context: Context, lease: Lease) -> SqlError:
 
 
 def _release_in_copy(context: Context, lease: Lease, start: str, *, is_forced: bool) -> Takeover:
-    """Releases a lease that was copied together with its warehouse, if no owner renews this copy of the lease."""
+    """Releases a lease that was copied together with its warehouse. Raises SqlError if the copy of the lease has not
+    expired, or if ``is_forced`` is False."""
     runs = f"process {lease.python_pid} runs the jobs of the warehouse from which {context.warehouse.uri} was copied"
     if _is_fresh(lease):
         raise SqlError(
@@ -138,7 +143,8 @@ def _processes(lease: Lease) -> list[tuple[int, str]]:
 
 
 def _end(lease: Lease) -> tuple[int, ...]:
-    """Kills the owner's processes; returns when they have ended."""
+    """Kills the owner's processes, waits until they have ended, and returns their ids. Raises SqlError if a process
+    cannot be killed."""
     found = _processes(lease)
     for pid, start in found:
         try:

@@ -1,4 +1,4 @@
-"""Requests the state of upstreams and of sinks' targets through their connectors."""
+"""Requests the state of upstreams and of the targets of sinks, through the connectors."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ if TYPE_CHECKING:
     from rw_sql.model.options import PlannedOptions
 
 Look = tuple[str, "PlannedOptions", tuple["SecretRecord", ...]]
-"""The key of a cached state: the connector, the options, and the candidate values for secrets."""
+"""The key of a cached state of an upstream: the connector, the options, and the candidates (see :class:`Resolve`)."""
 
 
 class Resolve(Protocol):
-    """A function that replaces references to secrets in options with the secrets' values. The values in ``candidates``
-    take precedence over the values in the catalog."""
+    """A function that replaces the references to secrets in options with the values of the secrets. A secret in
+    ``candidates`` takes precedence over the secret with the same id in the catalog."""
 
     def __call__(self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> dict[str, str]: ...
 
 
 class Upstreams:
-    """Implements ``UpstreamPort``. ``looks`` caches the states of upstreams, so that each state is requested only once.
+    """Implements ``UpstreamPort``. ``looks`` caches the states of upstreams, so that :meth:`look` requests each state
+    only once.
 
-    ``drops_slot`` returns True for a server's options if the slot of a dropped source still has to be dropped on that
-    server.
+    ``drops_slot`` takes the options of a server. It returns True if the slot of a dropped source still has to be
+    dropped on this server.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class Upstreams:
 
 
 def _seen(connector: str, options: Mapping[str, str]) -> Upstream:
-    """The state of an upstream. An error in this state contains no secret."""
+    """Requests the state of an upstream. The error in this state, if any, contains no secret."""
     try:
         found = registry.connector(connector).look(options)
     except OSError as error:
@@ -169,6 +170,6 @@ def _seen(connector: str, options: Mapping[str, str]) -> Upstream:
 
 
 def _told(error: OSError) -> str:
-    """Returns an error as one line of text. A connector has raised this error, although it should have returned the
-    error."""
+    """Returns an error of a connector as one line of text. The connector has raised this error although it should have
+    returned it."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,7 +1,8 @@
-"""Decodes records to rows by FORMAT and ENCODE, with Spark expressions. A record that cannot be decoded gets an error.
+"""Decodes records to rows by FORMAT and ENCODE, with Spark expressions. A record that cannot be decoded becomes a row
+with an error.
 
-The package ``change_formats`` contains the formats of changes (Debezium, Maxwell, Canal). In Spark's Python processes,
-Arrow decodes large batches of JSON (``json_blocks``).
+The package ``change_formats`` decodes the formats whose records describe changes to rows (Upsert, Debezium, Maxwell,
+Canal). Large batches of JSON are decoded by Arrow in Spark's Python processes (``json_blocks``).
 
-Imports: ``spark``, ``support``. Begin with ``decoder``.
+Within ``runtime``, this package imports only ``spark`` and ``support``. Begin with the module ``decoder``.
 """

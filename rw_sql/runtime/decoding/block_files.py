@@ -1,8 +1,9 @@
-"""Decodes the records of a large batch with Arrow, and writes the rows to Parquet files, inside Spark's tasks.
+"""Decodes the records of a large batch with Arrow, and writes the rows to Parquet files. Both steps run in Python
+inside Spark's tasks.
 
-Spark reads the records and passes them to Python. Each task writes its own files, as Spark's own writer does. The rows
-do not return to Spark. Records that :mod:`rw_sql.runtime.decoding.json_blocks` does not decode are written to another
-file, which the driver reads and decodes with Spark.
+Spark reads the records and passes them to Python. Each task writes files of its own, as Spark's writer does. The rows
+do not return to Spark. A task writes the records that :mod:`rw_sql.runtime.decoding.json_blocks` does not decode to
+separate files. Later, Spark reads these files and decodes the records.
 """
 
 from __future__ import annotations
@@ -31,25 +32,26 @@ if TYPE_CHECKING:
 VALUE = "value"
 
 _HIDDEN = ("_rw_split", "_rw_offset")
-"""The hidden columns that the rows take over from the records."""
+"""The hidden columns of the rows whose values are copied from the columns of the records with the same names."""
 
 _GROUP_BYTES = 32 * 1024 * 1024
-"""The maximum number of bytes of rows in memory. At this size, the rows become a row group of the file."""
+"""When the rows in memory have at least this number of bytes, they are written to the file as one row group."""
 
 _FILE_ROWS = 250_000
-"""The maximum number of rows of a file, as in Spark's own files (see ``spark.sql.files.maxRecordsPerFile`` in
-:mod:`rw_sql.runtime.spark.job_settings`)."""
+"""The maximum number of rows in a file. The same limit applies to the files that Spark writes
+(``spark.sql.files.maxRecordsPerFile`` in :mod:`rw_sql.runtime.spark.job_settings`)."""
 
 _PART_BYTES = 8 * 1024 * 1024
-"""The approximate number of bytes of text that are decoded at once."""
+"""The approximate number of bytes of text in a part of a batch. Each part is decoded separately."""
 
 _RESULT = "rows ARRAY<STRING>, row_count BIGINT, others ARRAY<STRING>, other_count BIGINT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFiles:
-    """The files that a task has written. The fields are the names of the files with rows, the number of these rows, the
-    names of the files with undecoded records, and the number of these records."""
+    """The files that a task has written. ``rows`` are the names of the files with rows, and ``row_count`` is the number
+    of these rows. ``others`` are the names of the files with undecoded records, and ``other_count`` is the number of
+    these records."""
 
     rows: tuple[str, ...]
     row_count: int
@@ -59,16 +61,17 @@ class TaskFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockFiles:
-    """Writes the records that a task receives. A decoded record is written as a row, and a record that was not decoded
-    is written unchanged.
+    """Writes the records that a task receives. A record that Arrow decodes is written as a row. Any other record is
+    written unchanged.
 
-    The first column of a batch contains the text of each record (see ``BlockReader``). The next columns are the
-    records' columns in ``kept``, followed by the columns in ``computed``, whose values Spark has computed. The columns
-    in the batch are identified by their order and not by their names. ``schema`` are the columns of the files. Columns
-    that none of the other attributes provide are NULL. ``constants`` are the values of the columns that have the same
-    value in all rows. ``by_split`` has the values of one column whose value depends on the record's split. ``renamed``
-    are the columns of the files whose names differ from the names in the other attributes (name in the files → other
-    name).
+    The first column of a batch contains the text of each record (see ``BlockReader``). Next are the columns of the
+    records that ``kept`` names. The last columns of the batch are those that ``computed`` names, whose values Spark has
+    computed. The columns of a batch are identified by their order, not by their names. ``schema`` contains the columns
+    of the files with rows. ``constants`` maps columns to values that are the same in all rows. ``by_split`` names a
+    column and maps each split to the column's value. ``split`` is the column in ``kept`` that contains the split. A
+    column of ``schema`` is NULL if neither the reader, ``kept``, ``computed``, ``constants`` nor ``by_split`` provides
+    it. ``renamed`` maps a name in the files to the name of the same column in the other attributes, if the two names
+    differ.
     """
 
     folder: str
@@ -83,7 +86,8 @@ class BlockFiles:
     renamed: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, records: DataFrame) -> list[TaskFiles]:
-        """Writes a frame of records to files. Each task writes files of rows and files of undecoded records."""
+        """Writes the records of a frame to files. Each task writes its rows and its undecoded records to separate
+        files."""
         from pyspark import cloudpickle
 
         by_value: Any = cloudpickle.register_pickle_by_value
@@ -163,7 +167,8 @@ def _others(files: BlockFiles, batch: pa.RecordBatch) -> pa.Table:
 
 @dataclass(slots=True)
 class _Files:
-    """The files of one task that have the same columns. A file is created when its first rows are written."""
+    """The files of one task with rows, or the files of one task with undecoded records. A file is created when its
+    first row group is written."""
 
     files: BlockFiles
     names: list[str] = field(default_factory=list)
@@ -171,7 +176,7 @@ class _Files:
     _waiting: list[pa.Table] = field(default_factory=list)
     _bytes: int = 0
     _room: int = 0
-    """The number of rows that the current file may still take."""
+    """The number of rows that can still be added to the current file."""
     _writer: Any = None
 
     def add(self, rows: pa.Table) -> None:
@@ -188,7 +193,7 @@ class _Files:
                 self._flush()
 
     def close(self) -> list[str]:
-        """Completes the files and returns their names."""
+        """Completes the last file, and returns the names of all files."""
         self._end_file()
         return self.names
 

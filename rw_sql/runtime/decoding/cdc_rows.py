@@ -1,7 +1,8 @@
 """Decodes the rows of one table from the log of a change data capture source.
 
-The log stores values as the upstream's text, so a table that is created later, or with other column types, can read
-the same log. A row with a value that does not fit its column becomes an error, which ``<table>$errors`` lists.
+The log stores each value as the text that the upstream has sent. Therefore, tables with different column types, and
+tables that are created later, can read the same log. A row with a value that does not fit its column becomes an error,
+which ``<table>$errors`` lists.
 """
 
 from __future__ import annotations
@@ -48,11 +49,12 @@ if TYPE_CHECKING:
 TRUNCATE, SWEEP = -2, -3
 """Additional values of ``_rw_op`` (see :mod:`rw_sql.runtime.decoding.change_formats.events`).
 
-TRUNCATE removes all rows. SWEEP removes the rows that have not arrived again since the source's position was last set.
+TRUNCATE removes all rows of the table. SWEEP follows a repeated snapshot. It removes the rows that have not been read
+again since the source's position was last set.
 """
 
 BEGIN_OF_SNAPSHOT, END_OF_SNAPSHOT = "b", "s"
-"""The ``op`` of the marker rows that rw_sql adds before and after a repeated snapshot."""
+"""The values of ``op`` in the marker rows that rw_sql writes to the log before and after a repeated snapshot."""
 
 _OF_SNAPSHOT = ("r", BEGIN_OF_SNAPSHOT, END_OF_SNAPSHOT)
 
@@ -61,10 +63,10 @@ INDEX, UNCHANGED = INDEX_COLUMN[0], UNCHANGED_COLUMN[0]
 RULES = ValueRules(
     needs_zone=True, bytes_as="hex", booleans=(("t", "true", "1"), ("f", "false", "0")), counts_dimensions=True
 )
-"""The rules for the text form of PostgreSQL's values."""
+"""The rules for values in the text form of PostgreSQL."""
 
 NUMBER = "_rw_change_number"
-"""The column that :func:`numbered` adds."""
+"""The column with the number of a change, which :func:`numbered` adds."""
 
 _FIELDS, _KEYS = "_rw_fields", "_rw_key_fields"
 _MAP = "MAP<STRING, STRING>"
@@ -76,9 +78,9 @@ def cdc_frame(
     """The rows of a table, decoded from the log. The rows have the table's columns, the columns that order the rows,
     ``_rw_op``, ``_rw_unchanged`` and ``_rw_error``.
 
-    ``statement`` defines the form of the rows (:func:`rw_sql.model.definitions.cdc_rows`). The rows up to ``live_from``
-    are left out. If ``is_numbered`` is true, ``log`` is the result of :func:`numbered`, and each row is computed from
-    one row of ``log``.
+    ``statement`` defines the form of the rows (:func:`rw_sql.model.definitions.cdc_rows`). Rows of the log up to
+    ``live_from`` are left out. If ``is_numbered`` is True, ``log`` must be the result of :func:`numbered`, and each row
+    of ``log`` results in at most one row. Otherwise, a row of ``log`` may result in several rows.
     """
     if statement.cdc_table is None:
         raise TypeError("the statement names no upstream table")
@@ -100,10 +102,10 @@ def cdc_frame(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Decoding:
-    """The steps that decode the changes to a table, and the columns of the result.
+    """The steps that decode the changes to a table, and the columns of the result, for one definition of the table.
 
-    To build the columns, PySpark calls the JVM hundreds of times for each column of the table. The batches of a table
-    share these columns, whether a query or a thread writes the batches.
+    To build these columns, PySpark calls the JVM hundreds of times for each column of the table. Therefore, all batches
+    of the table share one object of this class.
     """
 
     steps: DeferredColumns
@@ -141,8 +143,9 @@ def _new_decoding(statement: CreateSource) -> _Decoding:
 
 
 def numbered(log: pa.Table, table: str) -> pa.Table:
-    """The rows of the log that belong to an upstream table. A row of the log occurs once for each change that the row
-    may represent. The column NUMBER contains the number of the change, beginning with 0."""
+    """Returns the rows of the log that belong to the upstream table ``table``. A row occurs once for each change that
+    it can represent: twice if it is an update that changed the key, and otherwise once. The column NUMBER contains the
+    number of the change, beginning with 0."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -156,7 +159,7 @@ def numbered(log: pa.Table, table: str) -> pa.Table:
 
 
 def _is_after(live_from: LivePosition) -> Column:
-    """True for a row of the log that was read after ``live_from``."""
+    """True for a row of the log that the source's reader read after the place ``live_from``."""
     is_later, is_beyond = f.col(SINCE) > live_from.since, f.col(OFFSET) > live_from.offset
     if live_from.run < 0:
         return is_later | is_beyond
@@ -193,8 +196,8 @@ def _changes() -> Column:
 
 
 def _unchanged(statement: CreateSource) -> Column:
-    """Returns the paths of the table's columns whose values the upstream did not send. If the row's key changed, the
-    result also contains MOVED."""
+    """Returns the paths of the table's columns whose values the upstream did not send because they are unchanged; NULL
+    if there are none. If the row's key changed, the result also contains MOVED."""
     names = [column.name for column in statement.columns if column.name not in primary_key(statement)]
     paths = {name: unchanged_path([name]) for name in names}
     if any(column.kind == "timestamp" for column in statement.include):

@@ -1,9 +1,9 @@
-"""Recognizes records that are exactly one line of CSV, and reads the fields of these records. This module uses Spark
-expressions.
+"""Finds the records that are not exactly one line of CSV, and reads the fields of all other records. This module uses
+only Spark expressions.
 
-Spark's ``from_csv`` never refuses a line because of wrong quotes. It reads ``"a"b`` with the quotes, drops a space
-after the last quote, and reads a line break outside quotes as part of a value. :func:`fault_of` finds such records
-according to the grammar of RFC 4180, so that ``from_csv`` only has to read well-formed lines.
+Spark's ``from_csv`` never refuses a line because of wrong quotes. It reads ``"a"b`` as a value with the quotes, drops a
+space after the last quote, and reads a line break outside quotes as part of a value. Therefore, :func:`fault_of` checks
+each record with the grammar of RFC 4180. ``from_csv`` then reads only well-formed lines.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ EMPTY = "the value is empty"
 NO_QUOTE = "a quoted field has no closing quote: each line is one record"
 AFTER_QUOTE = "a quoted field has text after its closing quote"
 MOST_FIELDS = 20_480
-"""The greatest number of fields that a line may have. If a line has more fields, the Spark task that reads the line
-fails."""
+"""The maximum number of fields in a line. Spark's task would fail if it read a line with more fields."""
 
 MORE_FIELDS = f"the value has more than {MOST_FIELDS} fields"
 MORE_LINES = "the value has more than one line: each record is one line"
@@ -41,17 +40,18 @@ _QUOTED = rf'{_OPEN}"'
 
 
 def one_line(text: Column) -> Column:
-    """Removes the line break that a record's writer may have added. Spark would read the line break as part of a value.
+    """Removes a line break at the end of a record. The record's writer may have added it, and Spark would read it as
+    part of a value.
 
-    If the writer has cut a line between the two characters of a CRLF, the line ends with only a carriage return, which
-    is removed too.
+    A writer may cut a file between the two characters of a CRLF. The record then ends with a carriage return, which is
+    removed too.
     """
     has_end = f.endswith(text, f.lit("\n")) | f.endswith(text, f.lit("\r"))
     return f.when(has_end, f.regexp_replace(text, r"(?:\r\n|\n|\r)\z", "")).otherwise(text)
 
 
 def fault_of(line: Column, separator: str) -> Column:
-    """The reason why the result of :func:`one_line` is not one line of CSV; NULL if the result is one line of CSV."""
+    """The reason why ``line`` is not one line of CSV; NULL if it is one. ``line`` is the result of :func:`one_line`."""
     field, between = _patterns(separator)
     complete = rf"\A(?:{field}{between})*+"
     is_simple = ~(line.contains('"') | line.contains("\n") | line.contains("\r"))
@@ -68,10 +68,11 @@ def fault_of(line: Column, separator: str) -> Column:
 
 
 def readable(line: Column, separator: str) -> Column:
-    """The result of :func:`one_line`, or NULL if the line has more fields than Spark can read.
+    """Returns ``line``, which is the result of :func:`one_line`; NULL if it has more than MOST_FIELDS fields.
 
-    Fields are counted only in a long line. The result is also NULL for a long line for which :func:`fault_of` returns a
-    reason, because in this case it is unknown where the line's fields begin.
+    A line of fewer than MOST_FIELDS bytes cannot have too many fields, so its fields are not counted. For a longer
+    line, the result is also NULL if :func:`fault_of` returns a reason, because the fields of such a line cannot be
+    counted.
     """
     field, between = _patterns(separator)
     is_wide = line.rlike(rf"\A(?:{field}{between}){{{MOST_FIELDS}}}+")
@@ -80,14 +81,15 @@ def readable(line: Column, separator: str) -> Column:
 
 
 def _patterns(separator: str) -> tuple[str, str]:
-    """The patterns of a field and of the separator."""
+    """Returns the patterns that match a field and the separator."""
     between = re.escape(separator)
     bare = rf'(?!")[^{between}\r\n]*+'
     return rf"(?:{_QUOTED}|{bare})", between
 
 
 def read_fields(records: StepsT, names: Sequence[str], separator: str, into: str, text: Column) -> StepsT:
-    """Adds the column ``into``, which contains the fields of a CSV line as text."""
+    """Adds the column ``into``, a struct with the fields of the CSV line ``text``, each as text. ``names`` are the
+    names of the fields."""
     schema = ", ".join(f"`{name.replace('`', '``')}` STRING" for name in (*names, CORRUPT))
     # Spark interprets a backslash in a separator.
     written = separator.replace("\\", "\\\\")

@@ -1,4 +1,4 @@
-"""Decodes upstream records to a source's columns by FORMAT and ENCODE.
+"""Decodes upstream records to rows of a source's log, by FORMAT and ENCODE.
 
 A record that cannot be decoded becomes a row with an error.
 """
@@ -73,9 +73,9 @@ def log_schema(statement: CreateSource) -> StructType:
 
 
 def log_statistics(statement: CreateSource) -> tuple[str, ...]:
-    """The columns of a log that have statistics in the log's files, regardless of the number of columns.
+    """The columns of a log that always have statistics in the log's files, even if the log has very many columns.
 
-    rw_sql uses the statistics to count decode errors and to order files by the watermark's column.
+    rw_sql uses these statistics, for example, to count decode errors and to order files by the watermark's column.
     """
     watermark = source_watermark(statement)
     # The setting is a list of unquoted names, in which a dot would separate the parts of a path.
@@ -85,9 +85,9 @@ def log_statistics(statement: CreateSource) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """For records with given columns, the expressions for those columns of the log that do not depend on the run. In
-    the log, the columns ``first`` precede the columns for the run and the batch, and the columns ``last`` follow
-    them."""
+    """The expressions for the columns of a log that do not depend on the run, for records with certain columns. In the
+    log, the columns ``first`` come first. Then follow RUN, BATCH, SINCE, the first two of the columns ``last``, BUCKET,
+    and the rest of ``last``."""
 
     recipe: DeferredColumns
     first: tuple[Column, ...]
@@ -104,10 +104,10 @@ _written: WeakKeyDictionary[SparkContext, dict[tuple[CreateSource, int, tuple[st
 
 @dataclass(slots=True)
 class Decoder:
-    """Converts upstream records of one connector to the log's rows. The batches of a run share one decoder.
+    """Converts the upstream records of one source to rows of its log. All batches of a run share one decoder.
 
-    The last ``added`` columns were added to the source later. In formats without field names, a record that is older
-    than these columns has no fields for them.
+    ``added`` is the number of columns that were added at the end of the source's columns. In formats without field
+    names, such as CSV, a record that is older than such a column has no field for it.
     """
 
     statement: CreateSource
@@ -119,10 +119,10 @@ class Decoder:
     _of_splits: tuple[Mapping[str, int], Column] | None = field(default=None, init=False)
 
     def rows(self, records: DataFrame, *, batch: int, bucket: int, since: Mapping[str, int] | None = None) -> DataFrame:
-        """The log's rows for upstream records (with the columns of :meth:`Connector.read_stream`).
+        """Returns the rows of the log for ``records``, which have the columns of :meth:`Connector.read_stream`.
 
-        ``since`` maps splits to the epochs of the statements that set their positions. If ``since`` is None, the column
-        is NULL.
+        ``since`` maps each split to the epoch of the statement that last set its position. If ``since`` is None, the
+        column SINCE is NULL.
         """
         if self._is_to_do is None:
             self._is_to_do = self._known(records)
@@ -145,8 +145,8 @@ class Decoder:
         )
 
     def _by_reference(self, value: int) -> Column:
-        """Returns an expression that passes a constant to the code that Spark generates. A literal would be part of
-        that code, so Spark would have to compile the code again for each new value."""
+        """Returns an expression for a constant. The constant is not part of the code that Spark generates, but is
+        passed to this code. If it were a literal, Spark would have to compile the code again for each new value."""
         zero = f"length({OFFSET}) % 1" if has_wide_offsets(self.statement) else f"CAST({OFFSET} AS BIGINT) % 1"
         return f.expr(f"get(array(CAST({value} AS BIGINT)), CAST({zero} AS INT))")
 
@@ -208,10 +208,11 @@ def decode(
     bucket: int,
     added: int = 0,
 ) -> DataFrame:
-    """Decodes a single batch of records to the log's rows. See :class:`Decoder`. ``options`` are the source's options,
-    with the values of secrets.
+    """Decodes a single batch of records to rows of the log. See :class:`Decoder` for the parameters. ``options`` are
+    the source's options, with the values of secrets.
 
-    Records with registered schemas are read twice, because the ids of their schemas must be collected first.
+    If the schemas of the records are in a registry, Spark reads the records twice: first to collect the ids of the
+    schemas, and then to decode the records.
     """
     schemas = schema_records(statement, options or {})
     if schemas is not None:
@@ -220,7 +221,8 @@ def decode(
 
 
 def _decode_rows(records: DeferredColumns, statement: CreateSource, added: int) -> tuple[DeferredColumns, Column]:
-    """Returns the records with their rows in ``_rw_row``, and the errors of the records that have no row."""
+    """Decodes records that are rows and not changes. Returns the records with the column ``_rw_row``, and a column with
+    the error of each record (NULL if the record has a row)."""
     match encode_of(statement):
         case "JSON" | "NATIVE":
             return read_json(records, statement.columns, json_rules(encode_options(statement)))
@@ -236,15 +238,16 @@ def _decode_rows(records: DeferredColumns, statement: CreateSource, added: int) 
 
 
 def encode_of(statement: CreateSource) -> str:
-    """The encoding of a source's records: the word after ENCODE."""
+    """The encoding of a source's records, which is the word after ENCODE. Without FORMAT … ENCODE, the result is
+    NATIVE."""
     return statement.format.encode if statement.format else "NATIVE"
 
 
 def _without_frame(value: Column) -> Column:
-    """Removes Confluent's frame. The frame consists of five bytes, which writers that use a registry put before the
-    JSON.
+    """Removes Confluent's frame from a value. The frame consists of the five bytes that a writer with a schema registry
+    puts before the JSON.
 
-    The frame is recognized by its zero byte. No JSON begins with a zero byte.
+    The frame begins with a zero byte, with which no JSON begins. A value without a frame is returned unchanged.
     """
     return f.when(f.substring(value, 1, 1) == f.lit(b"\0"), f.substring(value, 6, 2**31 - 1)).otherwise(value)
 
@@ -259,8 +262,8 @@ def _decode_csv(records: DeferredColumns, statement: CreateSource, added: int) -
 
 
 def _since(epochs: Mapping[str, int], by_reference: Callable[[int], Column]) -> Column:
-    """The epoch of the statement that set the position of each row's split. This epoch is usually the same for all
-    splits."""
+    """Returns, for each row, the epoch of the statement that last set the position of the row's split. This epoch is
+    usually the same for all splits."""
     by_epoch: dict[int, list[str]] = {}
     for split, epoch in epochs.items():
         by_epoch.setdefault(epoch, []).append(split)
@@ -282,12 +285,12 @@ def json_rules(options: Mapping[str, str]) -> ValueRules:
 
 
 def stored_offset(kind: DataType, offset: int) -> int | str:
-    """An offset in the form in which a log stores it; ``kind`` is the type of the log's offsets."""
+    """Returns an offset in the form in which a log stores it. ``kind`` is the type of the column OFFSET in the log."""
     return offset_text(offset) if isinstance(kind, StringType) else offset
 
 
 def offset_bound(frame: DataFrame, offset: int) -> Column:
-    """An offset as a column that can be compared with the offsets in a log."""
+    """Returns an offset as a column that can be compared with the column OFFSET of ``frame``."""
     return f.lit(stored_offset(frame.schema[OFFSET].dataType, offset))
 
 
@@ -331,22 +334,22 @@ def _included(column: IncludeColumn, offset: Column) -> Column:
 
 
 def _is_header_text(column: IncludeColumn) -> bool:
-    """True for the value of a single header as text."""
+    """True if an INCLUDE column contains the value of one header, as text."""
     kind = column.inner_type
     return column.kind == "header" and column.inner is not None and kind is not None and kind.name != "BYTEA"
 
 
 def _header(name: str | None) -> Column:
-    """The bytes of the first header with this name; NULL if the record has no such header."""
+    """Returns the bytes of a record's first header with the name ``name``; NULL if the record has no such header."""
     named = f.filter(f.col("headers"), lambda header: header["key"] == f.lit(name))
     return f.get(named, f.lit(0)).getField("value")
 
 
 def _header_error(statement: CreateSource) -> Column | None:
-    """Returns the error of a record with a header that must be text but is not text. Returns None if no header of the
-    source must be text.
+    """Returns a column with an error for each record whose header is included as text but is not UTF-8. Returns None if
+    the source includes no header as text.
 
-    The library delta-rs cannot read a file with a string that is not UTF-8, so no table may contain such a string.
+    No table may contain a string that is not UTF-8, because the library delta-rs cannot read a file with such a string.
     """
     faults = [
         f.when(~f.is_valid_utf8(_header(column.inner).cast("string")), f.lit(f'header "{column.inner}" is not UTF-8'))

@@ -1,16 +1,18 @@
 """Decodes JSON records with Arrow, one block of records at a time.
 
-Arrow's parser decodes a block in a fifth of the time that ``from_json`` needs. However, Arrow's parser accepts fewer
-values than ``from_json``, because it does not convert numbers to strings or strings to numbers. If one value does not
-fit its column, Arrow's parser cannot read the whole block. Therefore, this module decodes only *certain* records:
-records for which ``from_json`` would surely return the same values. All other records are left to
+Arrow's parser decodes a block in a fifth of the time that Spark's ``from_json`` needs. However, it accepts fewer
+values, because it does not convert numbers to strings or strings to numbers. If a single value does not fit its column,
+Arrow's parser fails for the whole block. Therefore, this module decodes only *certain* records. A record is certain if
+``from_json`` would definitely return the same values as Arrow's parser. All other records are left to
 :mod:`rw_sql.runtime.decoding.plain_values`, which also determines the errors.
 
-Spark sends this module by value to its Python processes, which may not have rw_sql, so it imports only Arrow and NumPy.
+Spark sends the code of this module to its Python processes, in which rw_sql may not be installed. Therefore, the module
+imports only Arrow and NumPy.
 
-The text of a record is the result of :func:`rw_sql.runtime.decoding.json_text.with_end`, followed by a newline. The
-name of the last member of this text is random. Each object that is read from a block must have this member, and a block
-must contain as many objects as records. These two conditions ensure that each object is exactly one record.
+The text of a record is the result of :func:`rw_sql.runtime.decoding.json_text.with_end`, followed by a newline. This
+function adds a member with a random name at the end of the record. Each object that is read from a block must have this
+member, and the number of objects must equal the number of records. These two conditions ensure that each object is
+exactly one record.
 """
 
 from __future__ import annotations
@@ -28,40 +30,43 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _MOST_READS = 64
-"""The maximum number of attempts to read parts of a block. If a record is still unread after these attempts, its result
+"""The maximum number of attempts to read a block or parts of it. A record that is still unread after these attempts
 does not count as certain."""
 
 _FEWEST = 32
-"""A part of a block with at most this many records is not divided further."""
+"""If a part with at most this number of records cannot be read, it is not divided further."""
 
 _PLAIN_BYTES, _MOST_BYTES, _MOST_NESTED = 900, 50_000, 900
-"""Text that does not exceed these sizes is within the limits of ``from_json``. These limits are 1,000 characters for a
-number, 1,000 nested levels, and 50,000 characters for a name."""
+"""A record that does not exceed these sizes is within the limits of ``from_json``, which are 1,000 characters for a
+number, 50,000 characters for a name, and 1,000 nested levels. ``_PLAIN_BYTES`` is the size of a record that needs no
+further check. ``_MOST_BYTES`` is the maximum size of a longer record, and ``_MOST_NESTED`` is its maximum number of
+opening brackets."""
 
 _LONG_NUMBER = "[0-9]{900}"
 _DAY = r"(?:000[2-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-8][0-9]{3}|9[0-8][0-9]{2}|99[0-8][0-9]|999[0-8])-[0-9]{2}-[0-9]{2}"
-"""The pattern of a day in the years 2 to 9998. Such a day is within the range of years that a column can store,
-regardless of the time zone."""
+"""The pattern of a day in the years 2 to 9998. In every time zone, such a day is in the years 1 to 9999, which a column
+can store."""
 
 _MOMENT = rf"{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:[.][0-9]{{1,6}})?"
 _ZONE = r"(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
 _NO_NUMBER = r"[:,\[][ \t\r\n]*-?(?:NaN|Inf)"
-"""Matches numbers that are not valid JSON. Arrow's parser accepts such numbers, even in members that are not
-columns."""
+"""Matches the beginning of NaN or Infinity after a colon, comma or bracket. They are not valid JSON, but Arrow's parser
+accepts them, even in members that are not columns."""
 
 _COLON = r"[ \t\r\n]*:"
 _MEMBER = re.compile(rf'"([A-Za-z0-9_\u017f\u212a]+)"{_COLON}')
-"""Matches the names of members that may be the name of a column in another case. In Unicode, two letters beyond ASCII
-become an ASCII letter if they are written in another case: ``ſ`` and the Kelvin sign."""
+"""Matches the names of members that may differ from the name of a column only in case. The pattern includes ``ſ`` and
+the Kelvin sign, because these are the only other characters that become an ASCII letter in another case."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockReader:
-    """Decodes blocks of JSON records.
+    """Decodes blocks of JSON records to the columns ``schema``.
 
-    ``schema`` are the columns. The names of columns, and of the fields of structures, consist of ASCII letters, digits
-    and underscores, and no two names differ only in case. Dates and times are read only from strings in the most common
-    form, and only as values of columns. ``end`` is the name of the last member of each record, and ``suffix`` is the
+    The names of columns, and of the fields of structures, must consist of ASCII letters, digits and underscores, and no
+    two names may differ only in case. A date or time is read only if it is the value of a column, and a string in the
+    form YYYY-MM-DD or YYYY-MM-DD HH:MM:SS. In a time, T may replace the space, and a fraction of a second may follow. A
+    point in time must end with its zone. ``end`` is the name of the last member of each record, and ``suffix`` is the
     text with which each record ends.
     """
 
@@ -70,9 +75,9 @@ class BlockReader:
     suffix: str
 
     def read(self, texts: pa.Array) -> tuple[pa.Table, np.ndarray]:
-        """Returns the rows of the records that are certain, and a mask of these records.
+        """Returns the rows of the certain records, and a mask that is True for these records.
 
-        ``texts`` is of type BINARY. The rows are in the order of the records.
+        ``texts`` are the texts of the records, with the type BINARY. The rows have the order of the records.
         """
         known = np.zeros(len(texts), dtype=bool)
         if not len(texts):
@@ -90,8 +95,8 @@ class BlockReader:
 
 @dataclass(slots=True)
 class _Work:
-    """The parts of one block that were read so far, with the rows of these parts and the places of their records in the
-    block."""
+    """The state of reading one block. ``rows`` are the rows of the parts that have been read. ``places`` are the places
+    in the block of the records from which these rows come. ``reads`` is the number of attempts."""
 
     reader: BlockReader
     rows: list[pa.Table] = field(default_factory=list)
@@ -99,8 +104,8 @@ class _Work:
     reads: int = 0
 
     def read(self, texts: pa.Array, at: np.ndarray) -> None:
-        """Reads ``texts``, which are the records at the places ``at`` of the block. If the records cannot be read
-        together, divides them and reads each part."""
+        """Reads ``texts``, which are the records at the places ``at`` of the block. If Arrow's parser fails for these
+        records, divides them into halves and reads each half."""
         if not len(texts) or self.reads >= _MOST_READS:
             return
         self.reads += 1
@@ -115,8 +120,8 @@ class _Work:
             self.read(texts.slice(half), at[half:])
 
     def _parsed(self, texts: pa.Array) -> tuple[pa.Table, np.ndarray] | None:
-        """Returns the rows of the records, and whether each record is certain. Returns None if at least one of the
-        records cannot be read."""
+        """Returns the rows of the records, and a mask that is True for certain records. Returns None if Arrow's parser
+        cannot read at least one of the records."""
         reader, data = self.reader, _bytes_of(texts)
         whole = data.to_pybytes()
         # Arrow's parser ends a string at a zero byte.
@@ -146,8 +151,8 @@ def _as_written(schema: pa.Schema) -> pa.Schema:
 
 
 def _form_of(kind: pa.DataType) -> str | None:
-    """Returns the pattern for strings that are converted to a type; None if values of the type are not read from
-    strings."""
+    """Returns the pattern of the strings that this module converts to the type ``kind``; None if it does not read this
+    type from strings."""
     if pa.types.is_date(kind):
         return f"^{_DAY}$"
     if pa.types.is_timestamp(kind):
@@ -156,7 +161,8 @@ def _form_of(kind: pa.DataType) -> str | None:
 
 
 def _converted(table: pa.Table, schema: pa.Schema, exact: np.ndarray) -> pa.Table:
-    """The table with the types of ``schema``. Sets ``exact`` to false for rows with a string in another form.
+    """Returns ``table`` with the types of ``schema``. Sets ``exact`` to False for each row in which the string of a
+    date or time does not match its pattern.
 
     Raises ArrowInvalid for a day or a time that does not exist.
     """
@@ -172,19 +178,19 @@ def _converted(table: pa.Table, schema: pa.Schema, exact: np.ndarray) -> pa.Tabl
 
 
 _MOST_BLOCK = 2**30
-"""The maximum number of bytes in a block, which Arrow counts in 32 bits."""
+"""The maximum number of bytes in a block. Arrow's parser stores the size of a block in 32 bits."""
 
 
 def _bytes_of(texts: pa.Array) -> pa.Buffer:
-    """Returns the bytes of all texts, one after the other, without copying them."""
+    """Returns the bytes of all texts in succession, without copying them."""
     _, offsets, data = texts.buffers()
     bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
     return data.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
 
 
 def _are_plain(strings: pa.Array, whole: bytes) -> np.ndarray:
-    """True for records whose JSON has no escaped characters and is within the limits of ``from_json``. ``whole``
-    contains all records, one after the other."""
+    """True for records that contain neither Unicode escapes nor the numbers that ``_NO_NUMBER`` matches, and that are
+    within the limits of ``from_json``. ``whole`` contains the bytes of all records in succession."""
     plain = np.ones(len(strings), dtype=bool)
     if b"\\u" in whole:
         plain &= ~_mask(pc.match_substring(strings, "\\u"))
@@ -201,7 +207,8 @@ def _are_plain(strings: pa.Array, whole: bytes) -> np.ndarray:
 
 
 def _are_exact(table: pa.Table, strings: pa.Array) -> np.ndarray:
-    """True for rows for which ``from_json`` would return the same values under the same names."""
+    """True for rows whose values ``from_json`` would return under the same names. A row is not exact if it contains an
+    infinite number or -0. It is also not exact if :func:`_names_match` is False."""
     exact = np.ones(table.num_rows, dtype=bool)
     nulls: dict[str, np.ndarray] = {}
     for name, values, rows in _members(table):
@@ -218,9 +225,9 @@ def _are_exact(table: pa.Table, strings: pa.Array) -> np.ndarray:
 
 
 def _names_match(strings: pa.Array, nulls: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Returns False for a record if a column of the record is NULL, and the record may contain a member whose name
-    differs from the column's name only in case. Returns True for all other records. ``nulls`` maps each name to a mask
-    of the records in which its column is NULL."""
+    """Returns a mask with one value for each record. The value is False if a column of the record is NULL, and the
+    record may contain a member whose name differs from the column's name only in case. Otherwise, the value is True.
+    ``nulls`` maps the names of columns and fields to masks of the records in which they are NULL."""
     match = np.ones(len(strings), dtype=bool)
     at = np.flatnonzero(np.logical_or.reduce(list(nulls.values())))
     texts, member = strings.take(pa.array(at)), rf'"(?:{"|".join(sorted(nulls))})"{_COLON}'
@@ -240,8 +247,8 @@ def _folded(name: str) -> str:
 
 
 def _members(table: pa.Table) -> Iterator[tuple[str, pa.Array, np.ndarray]]:
-    """Returns the columns of a table, the fields of the structures in them, and the items of the arrays in them. Each
-    element of the result has a name (empty for items), the values, and the row of each value."""
+    """Yields the columns of a table, the fields of their structures, and the items of their arrays. Each element
+    consists of a name (empty for items), the values, and the number of the row of each value."""
     every = np.arange(table.num_rows)
     for name, column in zip(table.column_names, table.columns, strict=True):
         yield from _parts_of(name, column.combine_chunks(), every)

@@ -80,11 +80,11 @@ def lower_create_source(
     is_shared: bool = True,
     is_of_table: bool = False,
 ) -> Plan:
-    """Lowers CREATE SOURCE. Everything, including the upstream, is checked, and the splits' start positions are
-    resolved to offsets.
+    """Lowers CREATE SOURCE. Checks the statement and the upstream, and resolves the splits' start positions to offsets.
 
-    ``is_shared`` is the default for the property ``shared``. For a source that is not shared, each view resolves the
-    start positions itself. Only the source of a table may have a change format.
+    ``is_shared`` is the value of the property ``shared`` if the statement does not set this property. For a source that
+    is not shared, each view resolves the start positions itself. ``is_of_table`` is True if CREATE TABLE creates the
+    source for its table. Only such a source may have a change format.
     """
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("source", name):
@@ -148,8 +148,8 @@ def lower_create_source(
 
 
 def _with_columns(statement: CreateSource, snapshot: Snapshot, inspector: Inspector) -> CreateSource:
-    """Returns the definition. If the definition omits the columns and the connector can list the upstream's columns,
-    the result contains these columns."""
+    """Returns ``statement``. If it omits the columns and the connector can list the upstream's columns, the result has
+    the upstream's columns."""
     if statement.columns or not lists_columns(statement):
         return statement
     blank = columns_of({"no_column_yet": "INT"}, statement.name.span)
@@ -163,7 +163,7 @@ def _with_columns(statement: CreateSource, snapshot: Snapshot, inspector: Inspec
 
 
 def _require_stream(statement: CreateSource) -> None:
-    """Raises SqlError for options that are only valid for tables loaded as a whole."""
+    """Raises SqlError for options and connectors that only a table with ``refresh_mode = 'FULL_RELOAD'`` may use."""
     for option in statement.options:
         if option.key in REFRESH_OPTIONS:
             raise SqlError(
@@ -199,8 +199,8 @@ def _paused_at_birth(statement: CreateSource) -> bool:
 
 
 def lower_drop_source(statement: DropSource, snapshot: Snapshot) -> Plan:
-    """Lowers DROP SOURCE. The statement is refused while other objects read the source. With CASCADE, these objects are
-    dropped too."""
+    """Lowers DROP SOURCE. The statement fails if other objects read the source. With CASCADE, it drops these objects
+    too."""
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("source", name) is None:
         return nothing(statement, name, f'source "{name}" does not exist')
@@ -256,7 +256,8 @@ def _pause(statement: PauseSource | PauseAllSources, snapshot: Snapshot, source:
 
 
 def _kept_upstream(snapshot: Snapshot, source: SourceRecord | None) -> tuple[ResultRow, ...]:
-    """Returns notices about sources whose upstream must retain its log while the source is paused."""
+    """Returns a notice for each paused source whose upstream must retain its log until the source resumes. If
+    ``source`` is None, all sources are paused."""
     sources = snapshot.all("source") if source is None else (source,)
     return tuple(
         ResultRow(
@@ -271,18 +272,21 @@ def _kept_upstream(snapshot: Snapshot, source: SourceRecord | None) -> tuple[Res
 
 
 def lower_pause_source(statement: PauseSource, snapshot: Snapshot) -> Plan:
-    """Lowers PAUSE SOURCE, which stops the source's readers. The readers remain stopped after restarts."""
+    """Lowers PAUSE SOURCE, which stops the source's readers. They remain stopped even if the owner's process
+    restarts."""
     return _pause(statement, snapshot, find_source(snapshot, statement.name))
 
 
 def lower_pause_all_sources(statement: PauseAllSources, snapshot: Snapshot) -> Plan:
-    """Lowers PAUSE ALL SOURCES. The statement stores one pause, which applies to every present and future source."""
+    """Lowers PAUSE ALL SOURCES. The statement stores a single pause, which applies to every source, including sources
+    that are created later."""
     return _pause(statement, snapshot, None)
 
 
 def lower_resume_source(statement: ResumeSource, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """Lowers RESUME SOURCE, which removes the source's own pause. The statement also assigns splits that the source
-    does not read yet, such as the splits of topics that were added to the source's properties during the pause."""
+    """Lowers RESUME SOURCE, which removes the source's own pause, but not a pause by PAUSE ALL SOURCES. The statement
+    also assigns the splits that the source does not read yet. Example: while the source is paused, a user adds a topic
+    to its properties."""
     source = find_source(snapshot, statement.name)
     own = [record for record in snapshot.all("pause") if record.source_id == source.id]
     held = [record for record in snapshot.all("pause") if record.source_id is None]
@@ -311,8 +315,7 @@ def lower_resume_source(statement: ResumeSource, snapshot: Snapshot, inspector: 
 
 
 def unread_topics(snapshot: Snapshot, source: SourceRecord) -> frozenset[str]:
-    """The topics in a source's properties that at least one of the source's readers does not read yet. A reader does
-    not read a topic yet if the reader has no split of the topic."""
+    """The topics in a source's properties of which at least one of the source's readers has no split."""
     kind = connector(source.connector)
     named = kind.named_topics(visible(source_options(snapshot, source)))
     read = [
@@ -323,10 +326,11 @@ def unread_topics(snapshot: Snapshot, source: SourceRecord) -> frozenset[str]:
 
 
 def lower_resume_all_sources(statement: ResumeAllSources, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """Lowers RESUME ALL SOURCES, which reverts PAUSE ALL SOURCES. Sources that were paused individually stay paused.
+    """Lowers RESUME ALL SOURCES, which removes the pause of PAUSE ALL SOURCES. Sources that were paused individually
+    stay paused.
 
-    Like RESUME SOURCE, the statement assigns the splits of topics that were added to a source's properties, so that
-    ``latest`` refers to the time of this statement.
+    Like RESUME SOURCE, the statement assigns the splits of topics that were added to a source's properties. Therefore,
+    with the startup mode ``latest``, reading of these topics begins at the ends that the splits have at this statement.
     """
     held = [record for record in snapshot.all("pause") if record.source_id is None]
     if not held:

@@ -1,8 +1,8 @@
 """Determines the names of the objects that a source's reader creates upstream, such as a slot, a subscription or a
 session.
 
-If the user gives no name, CREATE generates a name and stores the name in the source's definition. The reader finds the
-upstream object by this name, so every later definition of the source must contain the name.
+If the user gives no name, CREATE generates one and stores it in the source's definition. The reader finds the upstream
+object by this name. Therefore, every later definition of the source must contain the same name.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _ReadT = TypeVar("_ReadT", bound=CreateSource | CreateTable)
 def with_generated_names(
     statement: CreateSource, snapshot: Snapshot, source_id: int, created_at_ms: int
 ) -> CreateSource:
-    """Returns the definition. Names that the definition lacks are generated from the source's id and time of creation,
-    because no other source has the same id and time of creation."""
+    """Returns ``statement`` with a generated name for each upstream object that it does not name. A generated name
+    contains the source's id and time of creation, because no two sources have both in common."""
     kind = names_upstream(connector_of(statement) or "")
     if kind is None:
         return statement
@@ -36,8 +36,8 @@ def with_generated_names(
 
 
 def with_kept_names(current: CreateSource | CreateTable, wanted: _ReadT) -> _ReadT:
-    """Returns ``wanted``. If both definitions have the same connector, names that ``wanted`` lacks are taken from
-    ``current``."""
+    """Returns ``wanted``, the new definition of a source. If it has the same connector as the definition ``current``,
+    the result takes the names that ``wanted`` lacks from ``current``."""
     kind = names_upstream(connector_of(wanted) or "")
     if kind is None or connector_of(current) != connector_of(wanted):
         return wanted

@@ -56,9 +56,10 @@ _MS_PER_HOUR = 3_600_000
 def lower_create_cdc_table(
     statement: CreateTable, snapshot: Snapshot, inspector: Inspector, query_dialect: str
 ) -> Plan:
-    """Checks everything, including the upstream, and creates the table in one commit.
+    """Checks the statement and the upstream table, and creates the table in one commit.
 
-    The upstream table's columns replace ``*``.
+    If the statement has ``*`` in place of columns, the table gets the columns and the primary key of the upstream
+    table.
     """
     name, written = object_name(statement.name), statement
     if statement.if_not_exists and snapshot.find("table", name):
@@ -105,8 +106,9 @@ def lower_create_cdc_table(
 def _live_from(statement: CreateTable, snapshot: Snapshot, inspector: Inspector, source: SourceRecord) -> LivePosition:
     """Returns the place in the source's log after which the new table reads changes.
 
-    The source may not have read the server's log up to its end, for example because the source is paused. A table
-    without a snapshot begins at the end of the server's log, if the server responds.
+    A table with a snapshot begins at the position of the source's reader. This position may be before the end of the
+    server's log, for example because the source is paused. A table without a snapshot begins at the end of the server's
+    log. If the server does not report this end, the table begins at the reader's position too.
     """
     # The hour before the current hour. The clock of this process is precise enough to determine this hour, because the
     # clocks of two processes differ by less than an hour.
@@ -125,16 +127,16 @@ def _live_from(statement: CreateTable, snapshot: Snapshot, inspector: Inspector,
 
 
 def _rate_limit(statement: CreateTable) -> int | None:
-    """The rate limit of a table's snapshot in rows per second."""
+    """The maximum number of rows per second that are read from a table's snapshot; None if there is no limit."""
     given = {option.key: option_text(option.value) for option in statement.options}
     return int(given[RATE_LIMIT]) if RATE_LIMIT in given else None
 
 
 def lower_alter_table_rate_limit(statement: AlterSet, snapshot: Snapshot) -> Plan:
-    """Lowers ALTER TABLE t SET backfill_rate_limit, which limits the rate at which the snapshot of an upstream table is
-    read.
+    """Lowers ALTER TABLE t SET backfill_rate_limit, which changes the maximum number of rows per second that are read
+    from the snapshot of t's upstream table.
 
-    The table's source restarts once.
+    The new limit restarts the reader of the table's source.
     """
     table = find_table(snapshot, statement.name)
     if table.live_from is None:
@@ -166,15 +168,15 @@ def lower_alter_table_rate_limit(statement: AlterSet, snapshot: Snapshot) -> Pla
 
 
 def column_filled(statement: CreateTable) -> str:
-    """Returns the clause of a message that describes when existing rows of a table get the values of a new column."""
+    """Returns the end of the message "NULL in existing rows until …" about a new column of a table."""
     return "the table has been read again" if has_snapshot(statement) else "they change upstream"
 
 
 def require_upstream_column(
     statement: CreateTable, field: str, snapshot: Snapshot, inspector: Inspector, source: SourceRecord
 ) -> None:
-    """Raises SqlError unless two conditions are met: the upstream table has the primary key that the table declares,
-    and it has a column ``field`` whose type fits the declared type."""
+    """Raises SqlError if the upstream table does not have the declared primary key, or has no column ``field`` of a
+    type that fits the declared type."""
     options = source_options(snapshot, source)
     table = _table_name(statement, change_connector(source.connector).table_prefix)
     upstream = inspector.upstreams.describe_table(source.connector, options, table, is_needed=False)
@@ -220,9 +222,9 @@ def _table_name(statement: CreateTable, prefix: tuple[str, str]) -> str:
 
 
 def _with_known_name(statement: CreateTable, snapshot: Snapshot, source: SourceRecord) -> tuple[CreateTable, str]:
-    """Returns the statement, and the name of the statement's upstream table. If another table of the source reads the
-    same upstream table, the result has that table's spelling of the name, because the reader would treat two spellings
-    as two upstream tables."""
+    """Returns the statement, and the name of its upstream table. If another table of the source reads the same upstream
+    table, both results have the spelling that the other table uses. The reader would treat two spellings as two
+    upstream tables."""
     kind = change_connector(source.connector)
     table = _table_name(statement, kind.table_prefix)
     plain = kind.plain_name(table)

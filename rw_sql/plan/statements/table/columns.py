@@ -1,8 +1,8 @@
 """Lowers ALTER TABLE … ADD, DROP and RENAME COLUMN. These statements do not rewrite existing rows.
 
-An added column is NULL in existing rows until records replace these rows; objects that were created before the column
-do not see the column. A dropped column is hidden, but stays in the table's files. A renamed column keeps its old name
-in the files and in the source (because records use that name); only the table's definition has the new name.
+An added column is NULL in existing rows until records replace these rows. Views and sinks that were created before the
+column do not see it. A dropped column is hidden, but its values stay in the table's files. A renamed column keeps its
+old name in the files, and in the source because records use the old name. Only the table's definition has the new name.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ if TYPE_CHECKING:
 
 
 def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """Lowers ALTER TABLE … ADD COLUMN. A column that is not generated is also added to the source's definition."""
+    """Lowers ALTER TABLE … ADD COLUMN. If the table has its own source, a column that is not generated is also added to
+    the source's definition."""
     if statement.kind != "TABLE":
         raise SqlError(
             NOT_SUPPORTED,
@@ -117,8 +118,8 @@ def _source(snapshot: Snapshot, table: TableRecord, name: Name) -> SourceRecord:
 def lower_refresh_table_schema(statement: AlterRefreshSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """Lowers ALTER TABLE … REFRESH SCHEMA, which adopts the newest schema of the registry and appends its new columns.
 
-    If the column of a field was dropped, the field does not get a column again. Raises SqlError if columns would be
-    dropped or changed.
+    If a column was dropped, the statement does not add a column for the same field again. Raises SqlError if the newest
+    schema lacks a column or changes its type.
     """
     table = find_table(snapshot, statement.name)
     source = find_source_of(snapshot, "TABLE", statement.name)
@@ -138,9 +139,10 @@ def lower_refresh_table_schema(statement: AlterRefreshSchema, snapshot: Snapshot
 
 
 def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """Lowers ALTER TABLE … DROP COLUMN, which removes the column from the definitions of the table and of its source.
+    """Lowers ALTER TABLE … DROP COLUMN, which removes the column from the definition of the table and, if the table has
+    its own source, from the definition of the source.
 
-    The statement is refused while views or sinks may use the column.
+    The statement fails if a view or sink may use the column.
     """
     table = find_table(snapshot, statement.name)
     source = _source(snapshot, table, statement.name)
@@ -182,7 +184,7 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot, inspe
 
 def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """Lowers ALTER TABLE … RENAME COLUMN. Records and files keep the old name, and the definition maps the new name to
-    the old name. Like DROP COLUMN, the statement is refused while views or sinks may use the column.
+    the old name. Like DROP COLUMN, the statement fails if a view or sink may use the column.
     """
     table = find_table(snapshot, statement.name)
     source = _source(snapshot, table, statement.name)
@@ -234,18 +236,19 @@ def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot, i
 
 
 def _told(stored: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Returns pairs (column, name in the table's files) for the columns that have another name in the files."""
+    """Returns pairs (name, name in the table's files) for the columns whose two names differ."""
     return tuple((name, called) for name, called in stored.items() if name != called)
 
 
 def _gone(table: TableRecord) -> frozenset[str]:
-    """The names, in lower case, of the dropped columns and of their fields. The log still contains their values."""
+    """The names of the dropped columns and of their fields, in lower case. The source's log still contains the values
+    of these fields."""
     return frozenset(name.lower() for name in (*table.dropped_columns, *table.dropped_fields))
 
 
 def _with_stored_name(table: TableRecord, name: str) -> TableRecord:
-    """Returns the table, with the name that a new column has in the table's files. This name is the column's own name,
-    unless an existing or former column already uses that name in the files."""
+    """Returns the table, in which a name in the table's files is reserved for the new column ``name``. In the files,
+    the column has its own name, unless an existing or dropped column uses this name there."""
     taken = {called.lower() for _, called in stored_columns(table)} | {gone.lower() for gone in table.dropped_columns}
     names = (name if number == 1 else f"{name}_{number}" for number in count(1))
     free = next(free for free in names if free.lower() not in taken)
@@ -259,7 +262,8 @@ def _require_unused(
     column: str,
     what: str,
 ) -> None:
-    """Raises SqlError if views or sinks that read the table directly may use one of its columns."""
+    """Raises SqlError if views or sinks that read the table directly may use ``column``. ``what`` is the verb in the
+    message."""
     using = users_of_column(snapshot, table, column)
     if using:
         names = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in using)
@@ -306,8 +310,9 @@ def _no_such_column(
 
 
 def _check_unused(statement: AlterTableDropColumn, table: TableRecord, written: CreateTable, left: CreateTable) -> None:
-    """Raises SqlError if a column cannot be dropped. A column cannot be dropped if it identifies rows or versions, if
-    it is the only column that is read from records, or if it is NOT NULL in the files."""
+    """Raises SqlError if a column cannot be dropped. This is the case if the column belongs to the primary key, is a
+    version column, is the only column that is read from records, or is NOT NULL in the files. ``left`` is the
+    definition without the column."""
     name, of_table = statement.column, f'table "{table.name}"'
     refused = (
         (name in primary_key(written), f'column "{name}" identifies the rows of {of_table}'),
@@ -329,8 +334,8 @@ def _check_unused(statement: AlterTableDropColumn, table: TableRecord, written: 
 
 
 def _required(schema: str) -> frozenset[str]:
-    """The columns that are not nullable in a table's files. Such columns have a DEFAULT. They exist only in tables that
-    older versions of rw_sql created."""
+    """The columns that are not nullable in a table's files. Only older versions of rw_sql created such columns, and
+    only for columns with a DEFAULT."""
     return frozenset(field["name"] for field in json.loads(schema)["fields"] if not field["nullable"])
 
 
@@ -381,8 +386,8 @@ def _redefined(
 
 
 def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTableRenameColumn) -> None:
-    """Raises SqlError if the new name of a column may already have another meaning in a view or sink that sees the
-    column."""
+    """Raises SqlError if a view or sink sees the column, and its query may already use the new name for something
+    else."""
     old, new = statement.column, statement.new_column
     knowing = users_of_new_name(snapshot, table, old, new)
     if knowing:
@@ -398,8 +403,8 @@ def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTab
 
 
 def _queries(record: ObjectRecord) -> tuple[str, ...]:
-    """The query of a view or sink. For a view, the result also has the queries of the view's maintenance, which contain
-    the columns of the view's keys too."""
+    """The query of a view or sink. For a view, the result also has the queries that maintain the view, because these
+    may contain further columns, such as those of the view's keys."""
     if isinstance(record, MaterializedViewRecord):
         kept = record.maintenance
         return tuple(query for query in (record.query, kept.query, kept.touched) if query)
@@ -407,9 +412,10 @@ def _queries(record: ObjectRecord) -> tuple[str, ...]:
 
 
 def users_of_column(snapshot: Snapshot, table: TableRecord, column: str) -> tuple[ObjectRecord, ...]:
-    """The views and sinks that read a table directly and may use one of its columns.
+    """The views and sinks that read a table directly and may use its column ``column``.
 
-    A view or sink is included if its query contains the column's name, even if the name refers to another relation.
+    A view or sink is included if its query contains the column's name, even if the name there denotes a column of
+    another relation. A sink without a query uses all columns that it sees.
     """
     return tuple(
         record
@@ -424,8 +430,8 @@ def users_of_column(snapshot: Snapshot, table: TableRecord, column: str) -> tupl
 
 
 def users_of_new_name(snapshot: Snapshot, table: TableRecord, old: str, new: str) -> tuple[ObjectRecord, ...]:
-    """Returns the views and sinks that see the column ``old`` of a table, and in which the name ``new`` may already
-    have another meaning."""
+    """Returns the views and sinks that see the column ``old`` of a table, and whose queries may already use the name
+    ``new`` for something else."""
     return tuple(
         record
         for record in snapshot.readers_of(table.id)

@@ -1,5 +1,5 @@
-"""Renames connections and secrets. The module changes the records of the connections and secrets, and the definitions
-whose options name them."""
+"""Renames a connection or secret. The module changes the record of the connection or secret, and the definitions of the
+objects whose options contain its name."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def renamed_for_others(
 
 
 def _in_format(clause: FormatEncode | None, record: ConnectionRecord | SecretRecord, new: str) -> FormatEncode | None:
-    """Renames a connection or secret in FORMAT … ENCODE …, whose options may name a connection (the schema registry) or
-    a secret."""
+    """Renames a connection or secret in the options of FORMAT … ENCODE …. These options may name a secret, or the
+    connection of a schema registry."""
     return None if clause is None else replace(clause, options=_naming(clause.options, record, new))
 
 

@@ -1,4 +1,5 @@
-"""Plans a change to one object's name, for RENAME TO, for SET SCHEMA, and for the undo of these statements."""
+"""Plans the change of one object's name: by RENAME TO, by SET SCHEMA, or by UNDO OPERATION for one of these
+statements."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def new_name_plan(
 ) -> Plan:
     """The plan that renames an object to ``new``.
 
-    ``kind`` is the operation's kind, and ``change`` is the word for this change in the object's result row.
+    ``kind`` is the kind of the operation, such as RENAME TABLE. ``change`` is the word in the column ``change`` of the
+    object's result row, such as RENAMED. ``span`` is the place for errors.
     """
     changes: list[Change]
     readers: tuple[ObjectRecord, ...]

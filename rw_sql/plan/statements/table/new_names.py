@@ -1,7 +1,7 @@
-"""Renames objects. The module changes the records of the objects, the records of their readers, and the records of
-pauses and rebuilds.
+"""Renames objects. The module changes the records of the objects and of their readers. It also changes the pauses,
+rewinds, rebuilds and refreshes of the objects, because these records contain the objects' names.
 
-:mod:`.named_by_others` does the same for connections and secrets, to which definitions refer by name.
+:mod:`.named_by_others` renames connections and secrets.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Query
 
 Named = SourceRecord | MaterializedViewRecord | SinkRecord
-"""The records that can be renamed. A table's record is renamed together with its source."""
+"""The records that can be renamed. TableRecord, a subclass of MaterializedViewRecord, is one of them. A table is
+renamed together with its source."""
 
 _STAND_IN = "__rw_renamed_{}"
 
 
 def renamed(snapshot: Snapshot, names: Mapping[int, str], span: Span) -> tuple[list[Change], tuple[Named, ...]]:
-    """Returns two values: the changes that rename objects, and the readers of the renamed objects. The readers continue
-    to read the same objects.
+    """Returns the changes that rename objects, and the objects that read the renamed objects. Each reader continues to
+    read the same object under its new name. ``names`` maps ids to new names.
 
     Raises SqlError at ``span`` if a reader's query cannot be rewritten to the new name.
     """
@@ -75,8 +76,8 @@ def renamed(snapshot: Snapshot, names: Mapping[int, str], span: Span) -> tuple[l
 
 
 def _own(snapshot: Snapshot, record: Named, new: str) -> list[Change]:
-    """Returns the changes to the records that contain an object's name: the object's own record and, for example, the
-    records of the object's rebuilds and pauses."""
+    """Returns the changes to all records that contain an object's name: the object's own record, and records such as
+    its rebuilds and pauses. The records of readers are not included."""
     match record:
         case TableRecord():
             return _table(snapshot, record, new)
@@ -107,8 +108,8 @@ def _source(snapshot: Snapshot, source: SourceRecord, new: str) -> list[Change]:
 
 
 def _table(snapshot: Snapshot, table: TableRecord, new: str) -> list[Change]:
-    """Returns the changes to a table, to the table's source, and to the records of their pauses. All of these records
-    contain the table's name."""
+    """Returns the changes to all records that contain a table's name: the table, its source, the source's pauses and
+    rewinds, and the table's refresh."""
     definition = replace(table_definition(table.definition), name=Name.of(new))
     kept = table.maintenance
     changed = replace(
@@ -131,7 +132,8 @@ def _table(snapshot: Snapshot, table: TableRecord, new: str) -> list[Change]:
 
 
 def _of_source(table: TableRecord, names: Mapping[str, str]) -> TableRecord:
-    """The record of a table of a change data capture source, with the source's new name."""
+    """The record of a table of a change data capture source. If ``names`` contains the source, the result refers to its
+    new name."""
     written = table_definition(table.definition)
     if written.cdc_table is None or written.cdc_table.source.key not in names:
         return table
@@ -148,7 +150,7 @@ def _of_source(table: TableRecord, names: Mapping[str, str]) -> TableRecord:
 def _reading(
     reader: MaterializedViewRecord | SinkRecord, names: Mapping[str, str]
 ) -> MaterializedViewRecord | SinkRecord:
-    """The record of a view or sink, with the new names of its inputs in its query."""
+    """The record of a view or sink whose query refers to its inputs by their new names."""
     if isinstance(reader, SinkRecord):
         sink = sink_definition(reader.definition)
         query = None if sink.query is None else _renamed(sink.query, names, "risingwave")

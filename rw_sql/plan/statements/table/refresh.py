@@ -1,5 +1,6 @@
-"""Lowers REFRESH TABLE. The lowering checks the same conditions as RisingWave, in the same order and with the same
-messages. If the checks succeed, it sets the state that makes the table's job start a refresh."""
+"""Lowers REFRESH TABLE. The module checks the conditions that RisingWave checks, in RisingWave's order and with
+RisingWave's messages. If all conditions are met, the plan sets the refresh state that makes the table's job start a
+refresh."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ _SPOKEN = {"source": "Source", "materialized_view": "MaterializedView", "sink": 
 
 
 def lower_refresh_table(statement: RefreshTable, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """Lowers REFRESH TABLE, which makes the table equal to its upstream. The statement returns at once, and the table's
-    job reads the rows."""
+    """Lowers REFRESH TABLE, which makes the table equal to its upstream. The statement does not wait for the rows: the
+    table's job loads them."""
     record = _require_refreshable(statement, snapshot)
     _require_idle(statement, snapshot, record)
     change = begun(record, inspector.clock())

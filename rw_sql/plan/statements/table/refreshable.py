@@ -1,5 +1,5 @@
-"""Lowers CREATE TABLE … WITH (refresh_mode = 'FULL_RELOAD'), for a table whose upstream is read as a whole at each
-refresh.
+"""Lowers CREATE TABLE … WITH (refresh_mode = 'FULL_RELOAD'). Each refresh of such a table reads all rows of the
+upstream.
 
 No other object can read the table's source, and no rows are loaded before the first REFRESH TABLE.
 """
@@ -39,15 +39,15 @@ MODE, INTERVAL = REFRESH_OPTIONS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshOptions:
-    """The refresh options in WITH. The fields are the mode, and the interval of automatic refreshes (None if there are
-    only manual refreshes)."""
+    """The refresh options in WITH. ``mode`` is STREAMING or FULL_RELOAD. ``interval_s`` is the interval of automatic
+    refreshes in seconds; None if only REFRESH TABLE starts a refresh."""
 
     mode: str = STREAMING
     interval_s: int | None = None
 
     @property
     def is_full(self) -> bool:
-        """True if the upstream is read as a whole."""
+        """True if each refresh reads all rows of the upstream."""
         return self.mode == FULL_RELOAD
 
 
@@ -140,7 +140,7 @@ def _require_key(statement: CreateTable) -> None:
 
 
 def check_refreshable(statement: CreateTable) -> None:
-    """Raises SqlError for clauses that have no meaning for a table that is loaded as a whole."""
+    """Raises SqlError for clauses that have no meaning with ``refresh_mode = 'FULL_RELOAD'``."""
     span: Span = statement.name.span
     included = statement.include[0].span if statement.include else span
     formatted = statement.format.span if statement.format is not None else span
@@ -176,9 +176,10 @@ def lower_create_refreshable(
     *,
     must_fit: bool = True,
 ) -> Plan:
-    """Creates the table, its source and its refresh state (IDLE) in one commit. Does not read rows from upstream.
+    """Creates the table, its source and its refresh state (IDLE) in one commit. Reads no rows from upstream.
 
-    If ``must_fit`` is True, the upstream must respond, and must have the columns with compatible types.
+    If ``must_fit`` is True, the upstream must respond, and must have the declared columns with compatible types.
+    Otherwise, the upstream is not contacted.
 
     ``make`` is a function that takes the record of the source and returns the record of the table.
     """
@@ -222,7 +223,8 @@ def lower_create_refreshable(
 
 
 def _require_upstream(upstream: Upstream, name: str, span: Span, options: tuple[Option, ...]) -> None:
-    """Raises SqlError if the upstream of a new table does not respond, or lacks the table to read."""
+    """Raises SqlError if the upstream of a new table does not respond, or does not have the table that the options
+    name."""
     if upstream.missing:
         raise SqlError(
             UPSTREAM_MISSING,

@@ -1,6 +1,6 @@
 """Lowers ALTER {MATERIALIZED VIEW | TABLE | SOURCE | SINK} … RENAME TO.
 
-The object's readers continue to read the object.
+The readers of the renamed object continue to read it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def lower_alter_rename(statement: AlterRename, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """Lowers RENAME TO. The object keeps its rows, and the object and its readers keep their positions."""
+    """Lowers RENAME TO. The object keeps its rows. The object and its readers continue at their positions."""
     record = find_named(statement, statement.name, snapshot, "RENAME TO")
     written = _in_its_schema(snapshot, statement.new_name, record.name)
     new = object_name(written)
@@ -51,8 +51,8 @@ def lower_alter_rename(statement: AlterRename, snapshot: Snapshot, inspector: In
 
 
 def _in_its_schema(snapshot: Snapshot, new: Name, old: str) -> Name:
-    """Returns the new name of an object, qualified with the object's current schema unless this schema is ``public``.
-    Raises SqlError if the name specifies another schema."""
+    """Returns the name ``new`` in the schema of the object ``old``. If the schema is not ``public``, the result is
+    qualified with it. Raises SqlError if ``new`` specifies another schema."""
     schema = schema_of(snapshot, old)
     if new.schema is None and schema != PUBLIC and len(new.parts) == 1:
         return replace(new, parts=(schema, new.last))
@@ -69,9 +69,9 @@ def _in_its_schema(snapshot: Snapshot, new: Name, old: str) -> Name:
 def find_named(
     statement: AlterRename | AlterSetSchema | AlterSwap, name: Name, snapshot: Snapshot, words: str
 ) -> Named:
-    """The object that a statement renames or moves. Raises SqlError if the object does not exist. Also raises SqlError
-    if the object is the source of a table, because the source has the table's name and is renamed together with the
-    table."""
+    """The object that a statement renames or moves. ``words`` is the clause for messages, such as RENAME TO. Raises
+    SqlError if the object does not exist. Also raises SqlError if the object is the source of a table, because a
+    table's source is renamed together with the table."""
     match statement.kind:
         case "MATERIALIZED VIEW":
             return find_view(snapshot, name)

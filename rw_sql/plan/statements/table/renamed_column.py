@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 
 def with_renamed_column(table: CreateTable, old: str, new: str, dialect: str) -> CreateTable:
-    """A table's definition with all occurrences of a column renamed. The column is still read from the same field.
+    """Returns the definition of ``table`` in which the new name replaces every occurrence of the column's old name. The
+    column is still read from the field from which it was read before.
 
-    ``dialect`` is the dialect of the expressions, except for the expression of the watermark, which is in RisingWave's
-    SQL. Raises SqlError if it is not certain which names in an expression refer to the column.
+    ``dialect`` is the dialect of the expressions in the columns. The expression of the watermark is always in
+    RisingWave's SQL. Raises SqlError if a name in an expression may refer to the column or to something else.
     """
 
     def computed(expression: Expression | None, language: str = dialect) -> Expression | None:

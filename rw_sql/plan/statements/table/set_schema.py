@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def lower_alter_set_schema(statement: AlterSetSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """Lowers SET SCHEMA. The object keeps its rows, and the object and its readers keep their positions."""
+    """Lowers SET SCHEMA. The object keeps its rows. The object and its readers continue at their positions."""
     record: Named | ConnectionRecord | SecretRecord
     match statement.kind:
         case "CONNECTION":
@@ -61,7 +61,7 @@ def lower_alter_set_schema(statement: AlterSetSchema, snapshot: Snapshot, inspec
 
 
 def require_free_name(snapshot: Snapshot, record: Named | ConnectionRecord | SecretRecord, name: Name) -> None:
-    """Raises SqlError if the object's new name is already taken by another object."""
+    """Raises SqlError if another object already has the name that ``record`` would get."""
     if record.kind in ("connection", "secret"):
         require_free_of_kind(snapshot, record.kind, name)
     else:

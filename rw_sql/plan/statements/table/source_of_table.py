@@ -1,4 +1,4 @@
-"""Keeps a table's definition consistent with the changes to its source."""
+"""Changes a table's definition when the definition of its source changes, so that the two stay consistent."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def added_fields(snapshot: Snapshot, source: SourceRecord) -> int:
 
 
 def with_tables(snapshot: Snapshot, plan: Plan) -> Plan:
-    """Returns the plan. If the plan changes the source of a table, the result also has the change to the definition of
-    this table."""
+    """Returns the plan. If the plan changes the source of a table, the result also changes the definition of this
+    table."""
     operation = plan.operation
     if operation is None:
         return plan
@@ -52,7 +52,8 @@ def with_tables(snapshot: Snapshot, plan: Plan) -> Plan:
 
 
 def following(snapshot: Snapshot, changes: tuple[Change, ...]) -> tuple[Change, ...]:
-    """Returns the changes and, in addition, the updated definition of each table whose source is changed."""
+    """Returns the changes. For each changed source that belongs to a table, the result also contains the change to the
+    table's definition."""
     told = {change.record.id for change in changes if isinstance(change, PutObject)}
     sources = {
         c.record.id: c.record for c in changes if isinstance(c, PutObject) and isinstance(c.record, SourceRecord)
@@ -69,13 +70,14 @@ def following(snapshot: Snapshot, changes: tuple[Change, ...]) -> tuple[Change, 
 
 
 def without_tables(changes: tuple[Change, ...]) -> tuple[Change, ...]:
-    """Returns the changes to sources without the changes to their tables, because :func:`following` derives the
-    latter."""
+    """Returns the changes without the changes to tables. :func:`following` derives these from the changes to the
+    tables' sources."""
     return tuple(c for c in changes if not (isinstance(c, PutObject) and isinstance(c.record, TableRecord)))
 
 
 def follows_source(old: ObjectRecord | None, new: ObjectRecord | None) -> bool:
-    """True if only a table's definition has changed, as after a change to the properties of the table's source."""
+    """True if two records of a table differ at most in the definition. This is the case after a change to the
+    properties of the table's source."""
     if not isinstance(old, TableRecord) or not isinstance(new, TableRecord):
         return False
     return replace(old, definition=new.definition) == new

@@ -26,10 +26,10 @@ SWAP TABLE."""
 
 
 def lower_alter_swap(statement: AlterSwap, snapshot: Snapshot) -> Plan:
-    """Lowers SWAP WITH. After the commit, each name refers to the other object for new readers, and existing readers
-    continue to read the same objects.
+    """Lowers SWAP WITH. After the commit, each of the two names refers to the other object. Existing readers continue
+    to read the objects that they read before, under the new names.
 
-    Both objects keep their rows, and the objects and their readers keep their positions.
+    Both objects keep their rows. The objects and their readers continue at their positions.
     """
     one = _find(statement, statement.name, snapshot)
     other = _find(statement, statement.other, snapshot)
@@ -66,8 +66,8 @@ def swapped(statement: Statement, snapshot: Snapshot, one: Named, other: Named, 
 
 
 def _goes_on(snapshot: Snapshot, reader: Named, one: Named, other: Named) -> ResultRow:
-    """Returns the result row for a reader of one of the objects. The reader continues to read the same rows under the
-    object's new name."""
+    """Returns the result row for a reader of at least one of the two objects. The reader continues to read the same
+    rows, under the object's new name."""
     new = [now for found, now in ((one, other.name), (other, one.name)) if reader in snapshot.readers_of(found.id)]
     return ResultRow(
         object=reader.name, change="ALTERED", detail=f"reads the same rows, which now belong to {' and '.join(new)}"
@@ -75,7 +75,7 @@ def _goes_on(snapshot: Snapshot, reader: Named, one: Named, other: Named) -> Res
 
 
 def _find(statement: AlterSwap, name: Name, snapshot: Snapshot) -> Named:
-    """Does the same as find_named. If the object is of another kind, the error states that the two kinds differ."""
+    """Does the same as find_named, except that the error for an object of another kind names its kind."""
     wanted = statement.kind.lower().replace(" ", "_")
     last = object_name(name)
     found = find_relation(snapshot, last) or snapshot.find("sink", last)

@@ -1,5 +1,5 @@
-"""Lowers CREATE TABLE, DROP TABLE and DROP CONNECTOR. A table with a connector consists of a source and of the rows
-that result from the source's records."""
+"""Lowers CREATE TABLE, DROP TABLE and DROP CONNECTOR. A table with a connector has a source of its own, and contains
+the rows that result from the records of this source."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 
 
 def lower_create_table(statement: CreateTable, snapshot: Snapshot, inspector: Inspector, query_dialect: str) -> Plan:
-    """Lowers CREATE TABLE with a connector. Checks everything, including the upstream, and creates the table and its
-    source in one commit."""
+    """Lowers CREATE TABLE with a connector. Checks the statement and the upstream, and creates the table and its source
+    in one commit."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("table", name):
         return nothing(statement, name, f'table "{name}" already exists')
@@ -185,7 +185,7 @@ def _with_columns(query: str, more: tuple[tuple[str, str], ...]) -> str:
 
 
 def reading(query: str, name: str) -> str:
-    """Returns a table's query, with another name for the table's source."""
+    """Returns a table's query, which reads the table's source under the name ``name``."""
     return f"{query.rpartition(' FROM ')[0]} FROM {_quoted(name)}"
 
 
@@ -209,7 +209,7 @@ def _refused(statement: CreateTable, why: str, hint: str | None) -> SqlError:
 def lower_drop_table(statement: DropTable, snapshot: Snapshot) -> Plan:
     """Lowers DROP TABLE, which drops the table and its source.
 
-    The statement is refused while views or sinks read the table. With CASCADE, these views and sinks are dropped too.
+    The statement fails if views or sinks read the table. With CASCADE, it drops these views and sinks too.
     """
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("table", name) is None:
@@ -231,7 +231,8 @@ def lower_drop_table(statement: DropTable, snapshot: Snapshot) -> Plan:
 
 
 def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """Lowers ALTER TABLE … DROP CONNECTOR, which drops the source. The rows and the table's readers are kept."""
+    """Lowers ALTER TABLE … DROP CONNECTOR, which drops the table's source. The table, its rows and its readers
+    remain."""
     table = find_table(snapshot, statement.name)
     source = find_source_of(snapshot, "TABLE", statement.name)
     status = inspector.jobs.statuses().get(view_job(table.id))

@@ -1,5 +1,5 @@
 """Lowers CREATE, ALTER and DROP MATERIALIZED VIEW and CANCEL JOBS, and plans the backfill and the rebuild of a view.
 
-Imports: ``common`` and the packages of ``plan`` below ``statements``. Begin with ``view``. The module ``backfill_plan``
-decides which existing records a new view sees.
+Within ``plan``, this package imports only ``statements.common`` and the packages below ``statements``. Begin with the
+module ``view``. The module ``backfill_plan`` determines which existing records a new view reads.
 """

@@ -1,6 +1,6 @@
-"""Lowers ALTER MATERIALIZED VIEW … AS: replaces a view's query.
+"""Lowers ALTER MATERIALIZED VIEW … AS, which replaces a view's query and rebuilds the view into a new table.
 
-Queries of the view read the old rows until the new table has caught up.
+Queries on the view read its old rows until the new table has caught up.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ _PASSING = (
     "SILENT",
     "SUSPENDED",
 )
-"""The first words of stall reasons for which a rebuild is not started again, because a new start would not end the
-stall. Once the cause of the stall is gone, the job of the rebuild continues where it stopped."""
+"""The first words of the stall reasons that end without a new rebuild. When the cause of such a stall is gone, the job
+of the rebuild continues where it stopped. If the statement is repeated, it does not start the rebuild again."""
 
 
 def lower_alter_materialized_view_query(
     statement: AlterMaterializedViewQuery, snapshot: Snapshot, inspector: Inspector, query_dialect: str
 ) -> Plan:
-    """Lowers ALTER MATERIALIZED VIEW v AS query. The rest of the view's definition is kept."""
+    """Lowers ALTER MATERIALIZED VIEW v AS query. The other clauses of the view's definition stay unchanged."""
     view = find_view(snapshot, statement.name)
     definition = replace(view_definition(view.definition), name=statement.name, query=statement.query)
     return lower_new_definition(statement, snapshot, inspector, view, definition, query_dialect)
@@ -83,11 +83,11 @@ def lower_new_definition(
     definition: CreateMaterializedView,
     query_dialect: str,
 ) -> Plan:
-    """Rebuilds a view with another definition while queries read the view's old rows. Also rebuilds the views that read
-    this view.
+    """Plans the rebuild of a view with the new definition ``definition``. Queries read the view's old rows until the
+    rebuild is complete. The plan also rebuilds the views that read this view.
 
-    The statement is refused if one of these other views could not keep its columns and their types. The statement is
-    also refused if sinks depend on the view, because sinks cannot remove the rows that they have sent.
+    The statement fails if one of these readers would not keep its columns and their types. The statement also fails if
+    sinks depend on the view, because sinks cannot remove the rows that they have sent.
     """
     span = definition.name.span
     definition = replace(definition, or_replace=False, if_not_exists=False)
@@ -157,9 +157,9 @@ def _why_unchanged(
     under_way: RebuildRecord | None,
     to_be: MaterializedViewRecord,
 ) -> str | None:
-    """Returns the reason why a view need not be rebuilt; None if the view must be rebuilt. ``to_be`` is the record that
-    the view has now or, if a rebuild of the view is in progress, the record that the view will have after this
-    rebuild."""
+    """Returns the reason why a statement with the same definition need not rebuild a view; None if the view must be
+    rebuilt. ``under_way`` is the view's rebuild in progress; None if there is none. ``to_be`` is the record that the
+    view will have after this rebuild. Without a rebuild in progress, it is the view's present record."""
     if gains_columns(snapshot, to_be):
         return None
     if under_way is None:
@@ -170,13 +170,13 @@ def _why_unchanged(
 
 
 def _means_the_same(view: MaterializedViewRecord, definition: CreateMaterializedView, dialect: str) -> bool:
-    """True if the text of a view's query has the same meaning in another dialect."""
+    """True if the text of the view's query has the same meaning in the view's dialect and in ``dialect``."""
     return view.dialect == dialect or meaning(definition.query, view.dialect) == meaning(definition.query, dialect)
 
 
 def gains_columns(snapshot: Snapshot, view: MaterializedViewRecord) -> bool:
-    """True if the view would have more columns if it were created again with the same definition. This happens if the
-    view's query selects columns by ``*``, and columns were added to an input after the view was created."""
+    """True if a view with the same definition would get more columns now. This is the case if the view's query selects
+    columns by ``*``, and columns were added to an input after the view was created."""
     return bool(unseen_columns(snapshot, view)) and not view_definition(view.definition).columns
 
 
@@ -197,8 +197,8 @@ def _rebuilds(
     under_way: Mapping[int, RebuildRecord],
     now: int,
 ) -> list[RebuildRecord]:
-    """The records of the rebuilds, each with the view's new definition and the histories that the rebuild reads. These
-    records replace the records of rebuilds that are in progress."""
+    """The records of the rebuilds, each with the view's new definition and the histories that the rebuild reads. If a
+    rebuild of the same view is in progress, the new record replaces its record."""
     found: list[RebuildRecord] = []
     next_id = then.next_id
     for old, new, histories in remade:
@@ -220,8 +220,9 @@ def _rebuilds(
 
 
 def is_rebuild_stalled(snapshot: Snapshot, inspector: Inspector, view: MaterializedViewRecord) -> bool:
-    """True if the rebuild of the view, or of one of its dependents, is STALLED for a lasting reason, such as expired
-    records of a history. In this case, the statement starts the rebuilds again."""
+    """True if the rebuild of the view, or of one of its dependents, is STALLED for a reason that does not end by
+    itself. Example: records of the history have expired upstream. In this case, the statement starts the rebuilds
+    again."""
     ids, statuses = {view.id, *(found.id for found in snapshot.dependents_of(view.id))}, inspector.jobs.statuses()
     jobs = [rebuild_job(rebuild) for rebuild in snapshot.all("rebuild") if rebuild.view_id in ids]
     found = (statuses[job] for job in jobs if job in statuses)
@@ -255,8 +256,8 @@ def _made(
 def _carried_over(
     then: Snapshot, inspector: Inspector, view: MaterializedViewRecord, reader: MaterializedViewRecord, span: Span
 ) -> tuple[MaterializedViewRecord, PlannedHistories]:
-    """The new record and the histories of a view that reads the altered view. Raises SqlError if the reading view would
-    not keep its columns."""
+    """The new record and the histories of ``reader``, a view that reads the altered view ``view``. Raises SqlError if
+    ``reader`` would not keep its columns."""
     named = f'materialized view "{reader.name}"'
     definition = view_definition(reader.definition)
     try:
@@ -287,10 +288,10 @@ def _carried_over(
 
 
 class ReaderCannotFollowError(SqlError):
-    """Raised if the query of a view cannot be replaced, because another view that reads this view would not keep its
-    columns.
+    """Raised if the query of ``view`` cannot be replaced, because the view ``reader``, which reads it, could not follow
+    the change. Example: ``reader`` would lose a column.
 
-    ``reader_id`` is the id of the reading view, and ``why`` is the reason.
+    ``reader_id`` is the id of ``reader``, and ``why`` is the reason.
     """
 
     def __init__(self, view: MaterializedViewRecord, reader: MaterializedViewRecord, why: str, span: Span) -> None:
@@ -321,8 +322,8 @@ def _require_no_sinks(view: MaterializedViewRecord, sinks: list[SinkRecord], spa
 def _require_alone(
     snapshot: Snapshot, view: MaterializedViewRecord, under_way: dict[int, RebuildRecord], span: Span
 ) -> None:
-    """Raises SqlError if the view reads, directly or through other views, a view that is being rebuilt, because the
-    tables of both views would have to be swapped together."""
+    """Raises SqlError if the view reads, directly or through other views, a view that is being rebuilt. The tables of
+    both views would have to be swapped together."""
     for rebuild in under_way.values():
         other = rebuild.view_id
         if other != view.id and view.id in {found.id for found in snapshot.dependents_of(other)}:
@@ -361,7 +362,7 @@ def _require_shared(snapshot: Snapshot, view: MaterializedViewRecord, span: Span
 
 
 def _feeds(snapshot: Snapshot, found: PlannedQuery) -> list[Change]:
-    """The changes that enable the change feeds of inputs whose rows are replaced, because the new query needs these
+    """The changes that enable the change feeds of those inputs whose rows can be replaced. The new query needs these
     feeds."""
     inputs = [record for record in map(snapshot.get, found.inputs) if isinstance(record, MaterializedViewRecord)]
     return [

@@ -1,6 +1,7 @@
-"""Plans the backfill of a new view. The plan determines which existing records of each source the view reads.
+"""Plans the backfill of a new or rebuilt view. The plan determines which existing records of each source the view
+reads.
 
-The commit of the view stores the plan.
+The plan is stored in the commit that creates or rebuilds the view.
 """
 
 from __future__ import annotations
@@ -47,11 +48,12 @@ _OWN = (MODE, TIME, RATE_LIMIT, VIEW_PARALLELISM, GROUP_OPTION)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewOptions:
-    """The options in a view's WITH list. ``startup`` is the start of the view's history. ``rate_limit`` is the number
-    of records per second that the backfill may read. ``parallelism`` is the number of partitions of the view's state.
+    """The options in a view's WITH list. ``startup`` contains the startup options, which determine the start of the
+    view's history. ``rate_limit`` is the maximum number of records per second that the backfill reads. ``parallelism``
+    is the number of partitions of the view's state. ``group`` is the view's resource group.
 
-    Without ``startup``, the history begins where the sources began; without ``parallelism``, the warehouse's setting
-    applies.
+    If ``startup`` is empty, the history of each source begins where the source began to read. If ``rate_limit`` is
+    None, there is no limit. If ``parallelism`` is None, the warehouse's setting applies.
     """
 
     startup: tuple[tuple[str, str], ...] = ()
@@ -62,10 +64,10 @@ class ViewOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedHistories:
-    """The histories to store in the catalog. An input has no history if the view reads the input's log from the
+    """The histories to store in the catalog. ``texts`` has no history for an input whose log the view reads from the
     beginning.
 
-    ``offsets`` is the number of offsets that the backfill reads.
+    ``offsets`` is the number of offsets that the backfill reads. ``notices`` are texts for the user.
     """
 
     texts: tuple[str, ...] = ()
@@ -108,10 +110,10 @@ Limited = TypeVar("Limited", bound="CreateMaterializedView | CreateTable")
 
 
 def with_rate_limit(statement: Limited, limit: str) -> Limited:
-    """The statement with the session's rate limit. The statement is unchanged if it has its own limit or if the session
-    has no limit.
+    """Returns the statement with the session's rate limit. A statement that has its own limit, or that creates nothing
+    to backfill, is returned unchanged. If the session has no limit, the statement is returned unchanged too.
 
-    Among tables, only the tables of a change data capture source have a backfill, which is their snapshot.
+    A table has a backfill only if it is a table of a change data capture source. Its backfill is the snapshot.
     """
     is_filled = not isinstance(statement, CreateTable) or statement.cdc_table is not None
     if limit == NO_LIMIT or not is_filled or any(option.key == RATE_LIMIT for option in statement.options):
@@ -146,7 +148,7 @@ def _parallelism(option: Option) -> int:
 
 
 def startup_of(statement: CreateMaterializedView) -> dict[str, Span]:
-    """The positions of the startup options in a statement's text."""
+    """The places of a view's options in the text of its statement, by key."""
     return {option.key: option.key_place for option in statement.options}
 
 
@@ -162,13 +164,14 @@ def plan_histories(
     is_recomputed: bool = False,
     is_new: bool = False,
 ) -> PlannedHistories:
-    """Returns the histories of a view that reads these inputs and that a statement creates or rebuilds.
+    """Returns the histories of a view that a statement creates or rebuilds. ``inputs`` are the ids of the view's
+    inputs.
 
     ``startup`` are the view's own startup options, and ``spans`` are the places of these options in the statement.
-    ``name`` and ``span`` are the name of the view and the place of this name. An input has no history if the view needs
-    exactly the rows that the input's log has; the view then reads the log from the beginning. ``is_recomputed`` is True
-    if the view reads the rows of the log again when its other inputs change. Such a view has no histories. ``is_new``
-    is True if the statement creates the view.
+    ``name`` is the name of the view, and ``span`` is the place of this name. If the log of an input contains exactly
+    the rows that the view needs, the input has no history, and the view reads the log from the beginning.
+    ``is_recomputed`` is True if the view reads all rows of an input's log again when another input changes. Such a view
+    has no histories. ``is_new`` is True if the statement creates the view, and False if it rebuilds the view.
 
     Raises SqlError NOT_SUPPORTED if a new view that is recomputed has startup options.
     """
@@ -295,14 +298,15 @@ def _without_lost(
     *,
     is_started: bool,
 ) -> tuple[list[SplitHistory], int]:
-    """Returns the splits, and the number of records that no longer exist. Each returned split has its term. The field
-    ``gone`` of a returned split contains the offsets whose records the view cannot read or must not read.
+    """Returns the splits, and the number of records that no longer exist. The field ``term`` of a returned split is the
+    result of :func:`_term`. Its field ``gone`` contains the offsets whose records the view cannot read or must not
+    read.
 
-    ``missing`` are the offsets without rows in the log. If the upstream has lost the record of a deleted row, the
-    upstream may have another record at the same offset. That record is not part of the history, because the source did
-    not read it. ``is_started`` is True if the view has a startup mode of its own. Suppose that this mode begins at or
-    after the first lost offset of a split. Then the log's rows from lost records are older than the view's start, and
-    the view does not get these rows.
+    ``missing`` are the offsets without rows in the log. If the upstream has lost the record of a row that was deleted
+    from the log, the upstream may have another record at the same offset. The other record is not part of the history,
+    because the source did not read it. ``is_started`` is True if the view has a startup mode of its own. If this mode
+    begins at or after the first lost offset of a split, the log's rows from lost records are older than the view's
+    start. In this case, the view does not read these rows.
     """
     if upstream is None:
         return [replace(split, term=positions.states[split.split].term) for split in splits], 0
@@ -336,7 +340,7 @@ def _without_lost(
 def _check_startup(
     source: SourceRecord, options: PlannedOptions, given: Mapping[str, str], spans: Mapping[str, Span], span: Span
 ) -> None:
-    """Checks that a source's connector supports the view's startup options. Raises SqlError."""
+    """Raises SqlError if a source's connector does not support the view's startup options ``given``."""
     if not given:
         return
     kind = connector(source.connector)
@@ -377,7 +381,7 @@ def _starts(
     pieces: Mapping[str, tuple[LogPiece, ...]],
     upstream: Upstream | None,
 ) -> dict[str, int]:
-    """The start of each split's history."""
+    """The offset at which each split's history begins."""
     # The offsets at which the source began to read. They come from the startup mode, or from a statement that set
     # positions before the source had read a record.
     began = {
@@ -416,10 +420,10 @@ def _latest(
 ) -> dict[str, int]:
     """Returns, for each split, the offset at which reading begins with the startup mode ``latest``.
 
-    For a split that existed at CREATE SOURCE, the result is the end offset at that time. If the upstream has lost
-    records before that end since then, the result is the first lost offset. For a partition that was added to a topic
-    later, the result is the offset of the first record. For a topic to which the source was moved, the result is the
-    offset at which the source began to read.
+    If the split existed at CREATE SOURCE, the offset is the split's end at that time. If the upstream has since lost
+    records before this end, the offset is the first lost offset. For a partition that was added to a topic after CREATE
+    SOURCE, the offset is that of the partition's first record. For a topic to which the source was moved, the offset is
+    the one at which the source began to read.
     """
     born = History.from_text(source.birth).splits if source.birth else ()
     ends = {split.split: split for split in born}
@@ -443,9 +447,9 @@ def _latest(
 
 
 def is_plain(positions: Positions, splits: Iterable[SplitHistory]) -> bool:
-    """True if a log contains exactly the history of the splits, each offset once, and no other rows.
+    """True if a log contains each offset of the splits' histories once, and contains no other rows.
 
-    In this case, a view can read the log from the beginning: first the history, then the new rows.
+    In this case, a view needs no backfill. It reads the log from the beginning: first the history, then the new rows.
     """
     if not positions.is_complete or positions.is_trimmed:
         return False

@@ -1,5 +1,5 @@
-"""Finds rows of a source's log whose records no longer exist upstream: the upstream has lost these records, and has
-other records at the same offsets."""
+"""Finds the rows of a source's log whose records the upstream has lost. The upstream may have other records at the same
+offsets now."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def lost_ranges(
 ) -> tuple[LostRange, ...]:
     """Returns the offsets in ``wanted`` at which the upstream has lost the records that the source last read.
 
-    ``readings`` are the pieces of the log with records of the current incarnations of the splits. The upstream is
-    contacted only for pieces that were read in an earlier term (Kafka: leader epoch) than the present term.
+    ``readings`` are the pieces of the log that contain records of the splits' current incarnations. The upstream is
+    contacted only for pieces that were read in an earlier term (Kafka: leader epoch) than the split's present term.
     """
     waiting: list[tuple[int, SplitState]] = []
     for split, left in wanted.items():

@@ -38,11 +38,11 @@ SWAP = "SWAP REBUILT"
 def lower_rebuild_materialized_view(
     statement: RebuildMaterializedView, snapshot: Snapshot, inspector: Inspector
 ) -> Plan:
-    """Lowers REBUILD, which builds the view's table again from the splits that the view's sources have at present.
+    """Lowers REBUILD, which builds a new table for the view from the splits that the view's sources have now.
 
-    With CASCADE, also rebuilds the views that read this view. The statement is refused if sinks depend on the view, or
-    if views depend on the view and CASCADE is missing. Such dependents have read rows that the rebuilt view may not
-    have.
+    With CASCADE, the statement also rebuilds the views that depend on this view. The statement fails if sinks depend on
+    the view. Without CASCADE, it also fails if views depend on the view. The dependents have read rows that the rebuilt
+    view may not contain.
     """
     view = find_view(snapshot, statement.name)
     span = statement.name.span
@@ -110,7 +110,7 @@ def lower_rebuild_materialized_view(
 
 
 def next_generation(view: MaterializedViewRecord, before: RebuildRecord | None) -> int:
-    """Returns the generation of a view's next table, which is a number that the view has never used.
+    """Returns the generation of a view's next table. No table of the view has had this generation.
 
     ``before`` is the view's unfinished rebuild; None if there is no unfinished rebuild.
     """
@@ -118,7 +118,7 @@ def next_generation(view: MaterializedViewRecord, before: RebuildRecord | None) 
 
 
 def _options(view: MaterializedViewRecord) -> ViewOptions:
-    """The options in the view's own WITH list."""
+    """The options in the WITH list of the view."""
     made = parse_statement(view.definition)
     return view_options(made) if isinstance(made, CreateMaterializedView) else ViewOptions()
 
@@ -147,8 +147,8 @@ def _require_alone(
 
 
 def rebuild_groups(snapshot: Snapshot) -> tuple[tuple[RebuildRecord, ...], ...]:
-    """Returns the rebuilds in progress, in groups. If one view reads another view, directly or indirectly, the rebuilds
-    of both views are in the same group. The tables of a group are swapped together."""
+    """Returns the rebuilds in progress, in groups. The tables of a group are swapped together. If one view reads
+    another view, directly or through other views, the rebuilds of both are in the same group."""
     groups: list[tuple[RebuildRecord, ...]] = []
     then = rebuilt(snapshot)
     places = {view.id: at for at, view in enumerate(in_reading_order(then.all("materialized_view")))}
@@ -166,7 +166,8 @@ def rebuild_groups(snapshot: Snapshot) -> tuple[tuple[RebuildRecord, ...], ...]:
 
 
 def swap_operation(snapshot: Snapshot, rebuilds: Iterable[RebuildRecord], actor: str) -> Operation:
-    """The operation that replaces the tables of views with the rebuilt tables."""
+    """The operation that replaces the tables of views with the rebuilt tables. ``actor`` is the actor of the
+    operation."""
     changes: list[Change] = []
     names = []
     for rebuild in rebuilds:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def lower_alter_materialized_view_set(statement: AlterSet, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """Lowers ALTER MATERIALIZED VIEW v SET, which changes one of the settings in the view's WITH list."""
+    """Lowers ALTER MATERIALIZED VIEW v SET, which changes one option in the view's WITH list."""
     view = find_view(snapshot, statement.name)
     current = view_definition(view.definition)
     if statement.parameter == VIEW_PARALLELISM:
@@ -48,8 +48,8 @@ def _set_parallelism(
     view: MaterializedViewRecord,
     current: CreateMaterializedView,
 ) -> Plan:
-    """Lowers SET PARALLELISM. The statement rebuilds the view, because the number of partitions of an existing state
-    cannot change."""
+    """Lowers SET PARALLELISM. The statement rebuilds the view, because the number of partitions of the view's state
+    cannot change while the state exists."""
     if statement.is_deferred:
         raise SqlError(
             INVALID_OPTION,
@@ -71,7 +71,8 @@ def _set_parallelism(
 def _set_rate_limit(
     statement: AlterSet, snapshot: Snapshot, view: MaterializedViewRecord, current: CreateMaterializedView
 ) -> Plan:
-    """Lowers SET backfill_rate_limit. The new limit takes effect at the next chunk. DEFAULT means no limit."""
+    """Lowers SET backfill_rate_limit. The new limit takes effect at the next chunk of the backfill. The value DEFAULT
+    removes the limit."""
     given = tuple(Option(key=RATE_LIMIT, value=value, span=value.span) for value in statement.values[:1])
     merged = merge_options(current, given, () if given else (RATE_LIMIT,))
     limit = view_options(merged).rate_limit
@@ -108,9 +109,10 @@ def _said(limit: int | None) -> str:
 
 
 def lower_cancel_jobs(statement: CancelJobs, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """Lowers CANCEL JOBS, which drops views that are still being backfilled, and cancels refreshes that are loading.
+    """Lowers CANCEL JOBS, which drops views whose backfill is not complete, and cancels refreshes that are still
+    loading rows.
 
-    The statement takes the ids that ``rw_ddl_progress`` shows.
+    The ids in the statement are those of the catalog view ``rw_ddl_progress``.
     """
     unfinished = inspector.jobs.backfills()
     made = {progress.object_id: progress for progress in unfinished.values()}
@@ -152,8 +154,8 @@ def lower_cancel_jobs(statement: CancelJobs, snapshot: Snapshot, inspector: Insp
 
 
 def _cancelled(refresh: RefreshRecord, span: Span) -> PutObject:
-    """The change that cancels a refresh. Raises SqlError if the refresh has begun to change the table, because the rows
-    after a partial merge would not match any state of the upstream."""
+    """The change that cancels a refresh. Raises SqlError if the refresh has begun to change the table, because the
+    table's rows after a partial merge would match no state of the upstream."""
     if refresh.status != REFRESHING:
         raise SqlError(
             CANNOT_REFRESH,

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 def lower_create_materialized_view(
     statement: CreateMaterializedView, snapshot: Snapshot, inspector: Inspector, query_dialect: str
 ) -> Plan:
-    """Lowers CREATE MATERIALIZED VIEW. The query must read at least one source, table, view or Delta table, and must
-    have a form that can be kept up to date."""
+    """Lowers CREATE MATERIALIZED VIEW. The query must read at least one source, table, view or Delta table, and rw_sql
+    must be able to keep its result up to date."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("materialized_view", name):
         return nothing(statement, name, f'materialized view "{name}" already exists')
@@ -120,8 +120,8 @@ def lower_create_materialized_view(
 
 
 def lower_drop_materialized_view(statement: DropMaterializedView, snapshot: Snapshot) -> Plan:
-    """Lowers DROP MATERIALIZED VIEW. The statement is refused while other objects read the view. With CASCADE, these
-    objects are dropped too."""
+    """Lowers DROP MATERIALIZED VIEW. The statement fails if other objects read the view. With CASCADE, it drops these
+    objects too."""
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("materialized_view", name) is None:
         return nothing(statement, name, f'materialized view "{name}" does not exist')

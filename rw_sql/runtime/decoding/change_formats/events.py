@@ -1,10 +1,10 @@
-"""Extracts the changes of a record, for each FORMAT. This module uses only Spark expressions, so no record passes
-through Python.
+"""Extracts the changes from records. There is one function for each change format. This module uses only Spark
+expressions, so no record passes through Python.
 
 The changes of a record form an array of ``struct<op, error, fields, keys>``. ``fields`` maps the column names of an
 upstream row to the values as text. Numbers in this text are marked, or have their original spelling
-(:mod:`rw_sql.runtime.decoding.json_text`). If ``keys`` is not NULL, the key's columns come from ``keys`` instead of
-``fields``. ``error`` is set if the record or a part of it is invalid.
+(:mod:`rw_sql.runtime.decoding.json_text`). If ``keys`` is not NULL, the values of the key's columns come from ``keys``
+instead of ``fields``. If the record or a part of it is invalid, ``error`` is the reason; otherwise, ``error`` is NULL.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ UPSERT, DELETE = 1, -1
 
 CHANGES = "_rw_changes"
 TYPES = "_rw_types"
-"""The column with the field types from a record's embedded schema: map<name, struct<type, scale>>. For an array, the
-map contains the type of the array's items."""
+"""The column that maps the fields of a record to their types according to the record's embedded schema: map<name,
+struct<type, scale>>. For an array, the map contains the type of the array's items."""
 
 NO_KEY = "the record has no key"
 
@@ -65,10 +65,11 @@ _VALUE_ALONE = r'^\s*("[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9]+([.][0-9]+)?([eE][+-]?
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventKey:
-    """A table's primary key. The fields are the key's columns, and whether the only column is the record's key itself
-    (INCLUDE key).
+    """A table's primary key. ``columns`` are the key's columns. ``is_record_key`` is True if the only column contains
+    the record's key itself (INCLUDE key).
 
-    ``encode`` is the encoding of the records' keys. ``is_text`` is true if JSON writes the column's value as a string.
+    ``encode`` is the encoding of the records' keys. ``is_text`` is True if the key has a single column whose values are
+    strings in JSON.
     """
 
     columns: tuple[str, ...]
@@ -78,9 +79,10 @@ class EventKey:
 
 
 def upsert_changes(records: StepsT, key: EventKey) -> StepsT:
-    """Extracts the changes of FORMAT UPSERT. The record's value is the row. A record without a value deletes the row.
+    """Extracts the changes of FORMAT UPSERT. The record's value is the row. A record without a value deletes the row
+    that has the record's key.
 
-    The key's columns come from the record's key.
+    The values of the primary key's columns come from the record's key.
     """
     read = _exact(records, "value", _VALUE_TEXT)
     read = read.withColumn(_EVENT, once(all_members(f.col(_VALUE_TEXT))))
@@ -105,9 +107,10 @@ def debezium_changes(records: StepsT, key: EventKey, *, ignore_key: bool, has_ty
     """Extracts the changes of FORMAT DEBEZIUM. The record's value is the envelope, either at the top level or in
     ``payload``.
 
-    A record without a value deletes the row with its key.
+    A record without a value deletes the row that has the record's key. If ``ignore_key`` is True, the keys of records
+    are not read, and a record without a value contains no change.
 
-    If ``has_types`` is true, the result also contains the field types in a record's schema, as ``_rw_types``.
+    If ``has_types`` is True, the result also has the column TYPES with the types in the records' embedded schemas.
     """
     envelope = f"op: STRING, before: {_FIELDS}, after: {_FIELDS}"
     types = f"schema STRUCT<fields: ARRAY<STRUCT<{_TYPE}, fields: ARRAY<STRUCT<{_TYPE}>>>>>, " if has_types else ""
@@ -149,9 +152,11 @@ def debezium_changes(records: StepsT, key: EventKey, *, ignore_key: bool, has_ty
 
 
 def _tombstone(key: EventKey, *, ignore_key: bool) -> Column:
-    """Handles a record without a value (tombstone), which follows a delete event.
+    """Returns the changes of a record without a value (a tombstone). Debezium writes such a record after a delete
+    event.
 
-    The record is ignored if its key is not a JSON object.
+    The result is an empty array if ``ignore_key`` is True, or if the key does not begin like a JSON object. The result
+    is an error if the key is missing, or begins like a JSON object but does not contain the primary key.
     """
     if ignore_key:
         return f.array().cast(_NONE)
@@ -172,14 +177,15 @@ def _tombstone(key: EventKey, *, ignore_key: bool) -> Column:
 
 
 def _key_types() -> Column:
-    """The column types in the ``schema`` of a record's key. If a record has no value, only its key contains the types
-    of columns."""
+    """Returns the types of the columns in the ``schema`` of a record's key. In a record without a value, only the key
+    contains a schema."""
     schema = f.try_element_at(f.col(_KEY_MEMBERS), f.lit("schema"))
     return let(part(schema, f"STRUCT<fields: ARRAY<STRUCT<{_TYPE}>>>"), lambda read: _types_of(read["fields"]))
 
 
 def _types(fields: Column) -> Column:
-    """Returns the column types in ``schema``. The schema contains these types below ``before`` and ``after``."""
+    """Returns the types of the columns in the embedded schema of a record's value. ``fields`` are the top-level fields
+    of this schema. The columns are below ``before`` and ``after``."""
     return _types_of(f.get(f.filter(fields, lambda part: part["field"].isin("after", "before")), f.lit(0))["fields"])
 
 
@@ -208,8 +214,8 @@ def _scale_in(part: Column) -> Column:
 
 
 def maxwell_changes(records: StepsT, key: EventKey) -> StepsT:
-    """Extracts the changes of FORMAT MAXWELL. ``data`` is the row, and ``old`` contains the values that an update
-    replaced. Rows of a bootstrap are inserts."""
+    """Extracts the changes of FORMAT MAXWELL. In a record, ``data`` is the row, and ``old`` contains the values that an
+    update replaced. The rows that Maxwell writes in a bootstrap count as inserts."""
     read = _read(records, f"type STRING, data {_FIELDS}, old {_FIELDS}")
     event = f.col(_EVENT)
     rows = f.struct(last_of_each(event["data"]).alias("data"), last_of_each(event["old"]).alias("old"))
@@ -233,11 +239,11 @@ def maxwell_changes(records: StepsT, key: EventKey) -> StepsT:
 
 
 def canal_changes(records: StepsT, key: EventKey) -> StepsT:
-    """Extracts the changes of FORMAT CANAL. ``data`` has the rows of one statement, and ``old`` has the values that an
-    update replaced in each row.
+    """Extracts the changes of FORMAT CANAL. In a record, ``data`` contains the rows of one statement of the database.
+    For each row, ``old`` contains the values that an update replaced.
 
-    A statement may change a row several times, and may give a row the key of another row. For each key, only the last
-    change in the record applies.
+    The database's statement may change a row several times, and may give a row the former key of another row. For each
+    key, the result contains only the last change in the record.
     """
     read = _read(records, f"isDdl BOOLEAN, type STRING, data ARRAY<{_FIELDS}>, old ARRAY<{_FIELDS}>")
     event = f.col(_EVENT)
@@ -278,8 +284,8 @@ def _read(records: StepsT, schema: str) -> StepsT:
 
 
 def _exact(records: StepsT, name: str, into: str) -> StepsT:
-    """Adds a column with the text of a key or value to the records, in a form that can be parsed. The text is NULL if
-    the bytes are not valid UTF-8."""
+    """Adds the column ``into`` to the records. It contains the bytes of the column ``name`` as text in a form that can
+    be parsed; NULL if the bytes are not UTF-8, or if the text contains an invalid escape."""
     return records.withColumn(into, once(f.when(is_text(f.col(name)), exact(with_end(f.col(name))))))
 
 
@@ -288,7 +294,7 @@ def _has_no_value() -> Column:
 
 
 def no_fields() -> Column:
-    """A NULL whose type is the type of a row or key."""
+    """Returns a NULL of the type of ``fields`` and ``keys``."""
     return f.lit(None).cast(_FIELDS)
 
 
@@ -297,7 +303,7 @@ def _is_corrupt() -> Column:
 
 
 def change_of(op: int, fields: Column, keys: Column | None = None) -> Column:
-    """Returns a single change in the form of an item of the column CHANGES."""
+    """Returns one item for the array in the column CHANGES. If ``keys`` is None, the item's ``keys`` are NULL."""
     made = f.struct(
         f.lit(op).alias("op"),
         f.lit(None).cast("string").alias("error"),
@@ -318,8 +324,8 @@ def _failed(message: Column | str) -> Column:
 
 
 def _moved(row: Column, old: Column, keys: Sequence[str]) -> Column:
-    """Returns the changes for an upserted row. If an update changed the row's key, the first change deletes the old
-    key."""
+    """Returns the changes for an inserted or updated row. ``old`` contains the values that an update replaced. If the
+    update changed the row's key, the first change deletes the row with the old key."""
     old_keys = [f.coalesce(field_of(old, name, keys), field_of(row, name, keys)) for name in keys]
     is_other = f.lit(False)
     for name, old_key in zip(keys, old_keys, strict=True):
@@ -332,8 +338,8 @@ def _moved(row: Column, old: Column, keys: Sequence[str]) -> Column:
 
 
 def _last_of_each_key(changes: Column, keys: Sequence[str]) -> Column:
-    """The changes of a record. A change is left out if the same record contains a later change to the same key. Changes
-    without a whole key, which become errors, are kept."""
+    """Returns the changes of a record without those that precede another change to the same key. Changes that lack a
+    column of the key are kept, because they become errors."""
 
     def key(change: Column) -> Column:
         parts = [
@@ -368,12 +374,12 @@ def _last_of_each_key(changes: Column, keys: Sequence[str]) -> Column:
 
 
 def _record_keys(key: EventKey) -> Column:
-    """Returns the values of the primary key's columns from a record's key. A value is NULL if the record's key lacks
-    the column.
+    """Returns a map with the values of the primary key's columns, read from a record's key. The result is NULL if the
+    record's key is invalid or lacks one of the columns.
 
-    With TEXT and BYTES, the record's key is the single column's value. With JSON, the record's key is an object with
-    the columns or, for a single column, the column's value as JSON. Unquoted text is not accepted as a JSON key,
-    because it would be valid only by chance (``12``, ``true``).
+    With TEXT and BYTES, the record's key is the value of the single column. With JSON, the record's key is an object
+    with the columns. For a single column, it may also be the column's value as JSON. For a column whose values are
+    strings, such a value must be quoted. Unquoted text would be valid JSON only by chance (``12``, ``true``).
     """
     names = key.columns
     if key.encode == "BYTES":
@@ -401,7 +407,7 @@ def _no_key(key: EventKey) -> str:
 
 
 def _holding(fields: Column, keys: Sequence[str]) -> Column:
-    """Returns the fields, or NULL if a column of the key is missing in them."""
+    """Returns ``fields``; NULL if a column of the key is missing in them."""
     found = f.lit(True)
     for name in keys:
         found = found & field_of(fields, name, keys).isNotNull()

@@ -1,8 +1,8 @@
-"""Parses dates and times from text or a number (:func:`count`). The result is either exact or NULL. This module uses
-only Spark expressions.
+"""Parses dates and times, which records contain as text or as a number (:func:`count`). The result is either exact or
+NULL. This module uses only Spark expressions.
 
-A column stores times to the microsecond, in the years 1 to 9999. Times with more digits, and times in other years, do
-not fit. ``docs/reference/formats.md`` lists the accepted forms.
+A column stores times in whole microseconds, in the years 1 to 9999. A time with a fraction of a microsecond, and a time
+in another year, does not fit. ``docs/reference/formats.md`` lists the accepted forms.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _JAVA_NAME = (
     rf"|\[(?!({_UTC_NAME}|(UTC|GMT|UT)?[+-][0-9]*)\])[A-Za-z0-9_+/-]+\])"
 )
 _MORE = rf"(?<=[0-9]){_GO_NAME}|{_JAVA_NAME}"
-"""Matches the text that may follow a time zone and that is ignored. Go writes the zone's name after a UTC offset, and
-repeats the offset if the zone has no name. Java writes the zone's name in brackets after any zone. If the name is
-itself an offset or means UTC, the name must agree with the zone."""
+"""Matches the text that may follow a time zone and is ignored. After a UTC offset, Go writes the zone's name; if the
+zone has no name, Go repeats the offset. After any zone, Java writes the zone's name in brackets. If the name is an
+offset or means UTC, it must agree with the zone that precedes it."""
 
 _FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
@@ -45,18 +45,18 @@ _NANOS = ("io.debezium.time.NanoTimestamp",)
 
 
 def count(text: Column) -> Column:
-    """Returns the whole number that is written in ``text``; NULL if ``text`` is not a whole number.
+    """Returns the whole number in ``text``; NULL if ``text`` is not a whole number or does not fit a BIGINT.
 
-    A pattern is checked before the cast, because casting a string that is not a number throws an exception internally.
-    In a measurement, these exceptions took four fifths of the decoding time. Callers should store the result in a
-    separate column, because the expressions for times reference the result often.
+    A pattern is checked before the cast. Without this check, Spark would internally throw and catch an exception for
+    each string that is not a number. In a measurement, these exceptions took four fifths of the decoding time. Callers
+    should store the result in a separate column, because the expressions for times reference it several times.
     """
     return f.when(text.rlike(r"^\s*[+-]?[0-9]+\s*\z"), text.try_cast("bigint"))
 
 
 def date(text: Column, days: Column) -> Column:
-    """Returns a date. The input is a text, or a number of days since 1970-01-01. A time of day other than midnight does
-    not fit."""
+    """Returns a date. ``days`` is the number of days since 1970-01-01. If ``days`` is NULL, the date is read from
+    ``text``. A text with a time of day other than midnight does not fit."""
     counted = f.when(
         days.between(_FIRST_DAY, _LAST_DAY), f.date_add(f.lit("1970-01-01").cast("date"), days.cast("int"))
     )
@@ -66,9 +66,11 @@ def date(text: Column, days: Column) -> Column:
 
 
 def timestamp(text: Column, number: Column, mode: str, type_name: Column | None) -> Column:
-    """A time without a zone (TIMESTAMP). The input is a text without a zone, a text in UTC, or a number.
+    """Returns a time without a zone (TIMESTAMP). If ``number`` is NULL, the time is read from ``text``, which must have
+    no zone or be in UTC.
 
-    ``type_name`` is the field's type in Debezium's schema.
+    ``mode`` and ``type_name`` determine the unit of ``number`` (see :func:`_micros_of`). ``type_name`` is the field's
+    type in Debezium's schema; None if records contain no schema.
     """
     # The expression does not use TIMESTAMP, whose local time depends on the session's time zone.
     seconds = (_micros_of(number, mode, type_name).cast("decimal(20, 0)") / f.lit(1_000_000)).cast("decimal(18, 6)")
@@ -80,9 +82,11 @@ def timestamp(text: Column, number: Column, mode: str, type_name: Column | None)
 
 
 def timestamptz(text: Column, number: Column, mode: str, type_name: Column | None, *, needs_zone: bool) -> Column:
-    """A point in time (TIMESTAMPTZ), which is written as text with a zone or as a number.
+    """Returns a point in time (TIMESTAMPTZ). If ``number`` is NULL, the point is read from ``text``.
 
-    If ``needs_zone`` is set, text without a zone does not fit. Otherwise, text without a zone counts as UTC.
+    With the mode ``utc_without_suffix``, only text without a zone fits, and counts as UTC. With the mode
+    ``utc_string``, only text with a zone fits. With any other mode, numbers and text with a zone fit. In this case,
+    text without a zone counts as UTC if ``needs_zone`` is False, and does not fit if ``needs_zone`` is True.
     """
     if mode == "utc_without_suffix":
         return _in_range(f.when(text.rlike(rf"^{_DATE}{_TIME}\z"), _in_utc(text)))
@@ -98,14 +102,14 @@ def timestamptz(text: Column, number: Column, mode: str, type_name: Column | Non
 
 
 def _in_utc(text: Column) -> Column:
-    """Returns the point in time of a string without a zone, interpreted in UTC."""
+    """Converts a text without a zone, which is a time in UTC, to a point in time."""
     rest = f.when(f.length(text) == 10, f.lit(" 00:00:00Z")).when(f.length(text) == 16, f.lit(":00Z"))
     return f.concat(text, rest.otherwise(f.lit("Z"))).try_cast("timestamp")
 
 
 def _as_spark_reads(text: Column) -> Column:
-    """Converts a time to a form that Spark can read. Adds the seconds if they are missing, because Spark requires
-    seconds before a zone. Also removes a suffix after the UTC offset."""
+    """Converts the text of a time to a form that Spark can read. Adds the seconds if they are missing, because Spark
+    requires seconds before a zone. Also removes the text after the zone that ``_MORE`` matches."""
     bare = f.regexp_replace(text, f.lit(rf"^({_DATE}{_TIME}{_ZONE})({_MORE})\z"), f.lit("$1"))
     has_seconds = (f.length(text) < 17) | (f.substring(text, 17, 1) == ":")
     whole = f.concat(f.substring(bare, 1, 16), f.lit(":00"), f.substr(bare, f.lit(17)))
@@ -120,9 +124,11 @@ def _in_range(moment: Column) -> Column:
 
 
 def _micros_of(number: Column, mode: str, type_name: Column | None) -> Column:
-    """Converts a number to microseconds since 1970; NULL if the number is out of range.
+    """Converts a number to microseconds since 1970; NULL if the time is out of range, or is not a whole number of
+    microseconds.
 
-    The field's type determines the unit. If the type has no unit, the mode determines the unit.
+    The field's type determines the unit of the number. If the type is unknown or implies no unit, ``mode`` determines
+    the unit.
     """
     found = _micros(number, mode)
     if type_name is not None:

@@ -1,8 +1,9 @@
-"""Parses numbers from text. The result is either exact or NULL. This module uses only Spark expressions.
+"""Parses numbers from text. The result is either exact or NULL; only a floating-point number may be rounded. This
+module uses only Spark expressions.
 
-Spark's casts are not sufficient. Spark's casts round decimals to the column's scale, and return infinity for a float
-that is too large. Spark's casts also accept Java's literals (``1d``, ``0x1p3``), digits of other scripts, and control
-characters around a number.
+The casts of Spark alone are not sufficient. They round decimals to the column's scale, and return infinity for a float
+that is too large. They also accept Java's literals (``1d``, ``0x1p3``), digits of other scripts, and control characters
+around a number.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 WIDEST = 38
-"""The maximum number of digits of Spark's decimals."""
+"""The maximum number of digits in a decimal of Spark."""
 
 # The quantifiers are possessive, because a pattern that backtracks needs minutes for a string of many digits that is
 # not a number.
@@ -25,22 +26,26 @@ _WHOLE = r"^\s*+[+-]?[0-9]++\s*+\z"
 _NUMBER = r"^\s*+[+-]?(?:[0-9]++[.]?[0-9]*+|[.][0-9]++)(?:[eE][+-]?[0-9]++)?\s*+\z"
 _INFINITY = r"^\s*[+-]?(Infinity|inf|INF|Inf)\s*\z"
 _OTHER_NUMBER = r"\"[-+0-9.eE]*+(?:[\p{Nd}\u2019&&[^0-9]]|\\u(?:0[6-9a-fA-F]|1|2019|[aA]|[fF]{2}))"
-"""Matches the beginning of a JSON string that is not a decimal but that ``from_json`` may read as a decimal. Such a
-string has digits of another script, or apostrophes between thousands, as in Switzerland."""
+"""Matches the beginning of a JSON string that is not a decimal, although ``from_json`` may read it as one. Such a
+string contains digits of another script, or an apostrophe (U+2019) between groups of digits, as is usual in
+Switzerland."""
 
 _MOST_BYTES = 16
 
 _WIDEST_SCALE = 16_383
-"""The greatest scale of PostgreSQL's numbers. The text of a number with a greater scale could exhaust the memory."""
+"""The greatest scale of a number in PostgreSQL. Numbers with a greater scale are not read, because their text could
+exhaust the memory."""
 
 
 def whole(text: Column, kind: str) -> Column:
-    """An integer; NULL if the text has a fraction or an exponent, or if the number is too large."""
+    """Returns an integer of the type ``kind``; NULL if the text is not a number, has a fraction or an exponent, or does
+    not fit the type."""
     return f.when(text.rlike(_WHOLE), text.try_cast(kind))
 
 
 def floating(text: Column, kind: str) -> Column:
-    """The nearest float; NULL if the nearest float is infinite but the text is a finite number."""
+    """Returns the value of the floating-point type ``kind`` that is nearest to the number in ``text``. The result is
+    NULL if the text is not a number, or if the number is finite but its nearest value is infinite."""
     number = f.when(text.rlike(_NUMBER) | (f.lower(f.trim(text)) == "nan"), text.try_cast(kind))
     finite = f.when(~is_infinite(number), number)
     return f.when(text.rlike(_INFINITY), text.try_cast(kind)).otherwise(finite)
@@ -52,8 +57,8 @@ def is_infinite(number: Column) -> Column:
 
 
 def decimal(text: Column, precision: int, scale: int) -> Column:
-    """Returns a decimal; NULL if the number has more significant digits before or after the point than the column
-    allows."""
+    """Returns a decimal; NULL if the text is not a number, or if the number has more significant digits before or after
+    the point than the column allows."""
     written = text.try_cast(f"decimal({precision}, {scale})")
     return f.when(text.rlike(_NUMBER) & _has_scale(text, scale), written)
 
@@ -69,8 +74,8 @@ def _has_scale(text: Column, scale: int) -> Column:
 
 
 def _scale_of(text: Column) -> Column:
-    """For a number that is written with an exponent, returns the number of digits after the point in the notation
-    without an exponent. Trailing zeros do not count. The result is negative for 1e3."""
+    """Returns the number of digits after the point that a number has when it is written without an exponent. ``text``
+    is a number with an exponent. Trailing zeros do not count. The result is -3 for 1e3."""
     mantissa = f.regexp_replace(text, f.lit(r"[eE][\s\S]*+"), f.lit(""))
     point = f.instr(mantissa, ".")
     fraction = f.when(point > 0, f.length(mantissa) - point).otherwise(f.lit(0))
@@ -83,20 +88,21 @@ def _scale_of(text: Column) -> Column:
 
 
 def wider_scale(precision: int, scale: int) -> int:
-    """The scale of the decimal type in which a column's numbers are read. This type has as many digits as possible.
+    """Returns the scale of the type DECIMAL(38, scale) with which ``from_json`` reads the numbers of a decimal column.
+    ``precision`` and ``scale`` are those of the column.
 
-    The additional digits show which numbers do not fit the column.
+    This type has more digits after the point than the column. These digits show which numbers do not fit the column.
 
-    A number that has more digits before the point than this type allows is read as text.
+    If a number has more digits before the point than this type allows, it is read as text.
     """
     return max(scale, WIDEST - min(precision - scale, 14))
 
 
 def has_long_number(text: Column, digits: int) -> Column:
-    """True if a JSON text may contain a number that has more digits after the point than ``digits``, or an exponent so
-    large that Java would compute for minutes.
+    """True if a JSON text may contain a number with more than ``digits`` digits after the point, or with an exponent so
+    large that Java would need minutes for the number.
 
-    The text is searched with a regular expression, so digits inside a JSON string may count as a number too.
+    The text is searched with a regular expression, which may also find digits inside a JSON string.
     """
     point = rf"(?<=[.])[0-9]{{{max(0, digits - 8)}}}(?:[0-9]{{9}}|[0-9]*+[eE]-)"
     exponent = r"(?<=[0-9.][eE])(?:-[0-9]{2}|[+]?[0-9]{4})[0-9]*+(?=[ \t\r\n\"\],}])"
@@ -104,21 +110,23 @@ def has_long_number(text: Column, digits: int) -> Column:
 
 
 def has_other_number(text: Column) -> Column:
-    """True if a JSON text contains a string that ``from_json`` may read as a decimal, but :func:`decimal` does not."""
+    """True if a JSON text contains a string that ``from_json`` may read as a decimal, although :func:`decimal` would
+    return NULL for it."""
     return f.coalesce(text.rlike(_OTHER_NUMBER), f.lit(False))
 
 
 def plain_decimal(encoded: Column, scale: Column) -> Column:
-    """Returns the text of a decimal. The input is the decimal's scale, and the base64 of the decimal's unscaled value
-    (big-endian two's complement).
+    """Returns the text of a decimal. ``encoded`` is the base64 of the decimal's unscaled value (a big-endian two's
+    complement), and ``scale`` is its scale.
 
-    The result is NULL if the decimal has more than 38 digits, or if the scale is NULL or beyond ±16,383.
+    The result is NULL if ``encoded`` is not base64, if the decimal has more than 38 digits, or if the scale is NULL or
+    not between -16,383 and 16,383.
     """
     return decimal_of_bytes(f.try_to_binary(encoded, f.lit("base64")), scale)
 
 
 def decimal_of_bytes(unscaled: Column, scale: Column) -> Column:
-    """Does the same as :func:`plain_decimal`, but takes the bytes of the unscaled value."""
+    """Does the same as :func:`plain_decimal`, but takes the unscaled value as bytes instead of base64."""
     both = f.struct(f.hex(unscaled).alias("digits"), scale.alias("scale"))
     text = let(both, lambda parts: _plain(parts.getField("digits"), parts.getField("scale")))
     return f.when(scale.between(-_WIDEST_SCALE, _WIDEST_SCALE), text)
@@ -136,7 +144,7 @@ def _plain(digits: Column, scale: Column) -> Column:
 
 
 def _pointed(text: Column, scale: Column) -> Column:
-    """The digits of an unscaled value, with the decimal point inserted."""
+    """Inserts the decimal point into the digits of an unscaled value."""
     padded = f.lpad(text, f.greatest(f.length(text), scale + 1), "0")
     whole_part = f.substr(padded, f.lit(1), f.length(padded) - scale)
     zeros = f.repeat(f.lit("0"), -scale)

@@ -1,4 +1,4 @@
-"""Converts the changes in records to rows with a source's columns."""
+"""Converts the changes in records to rows that have the columns of a source."""
 
 from __future__ import annotations
 
@@ -60,18 +60,19 @@ if TYPE_CHECKING:
 OP, UNCHANGED = CHANGE_COLUMN[0], UNCHANGED_COLUMN[0]
 ROW, CHANGE = "_rw_row", "_rw_change"
 _BARE = ("BOOLEAN", "SMALLINT", "INT", "BIGINT", "SERIAL", *FLOATING, *TEMPORAL)
-"""The types, besides decimals, whose JSON values need not be quoted."""
+"""The types whose values need not be quoted in JSON. Decimals need not be quoted either."""
 _TEXTS, _PREPARED, _COUNTS, _MISFIT = "_rw_texts", "_rw_prepared", "_rw_counts", "_rw_misfit"
 _TOLD = ("NUMERIC", "BIGINT", *FLOATING, "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
-"""The types that Debezium encodes in several ways. Only the record's embedded schema shows which encoding was used."""
+"""The types whose values Debezium encodes in several ways. Only the embedded schema of a record shows which encoding it
+uses."""
 
 
 def change_rows(records: StepsT, statement: CreateSource) -> tuple[StepsT, Column]:
-    """Returns the changes in upstream records, one change per row, and the error of each row (NULL if the row is
+    """Returns the upstream records with one row per change, and a column with the error of each row (NULL if the row is
     valid).
 
-    Adds the columns ``_rw_row`` (a struct of the declared columns) and ``_rw_op``, and also ``_rw_unchanged`` if
-    records may omit unchanged values. The columns of the records are kept.
+    The rows have the columns of the records, ``_rw_row`` (a struct of the declared columns) and ``_rw_op``. With FORMAT
+    DEBEZIUM, whose records may omit unchanged values, they also have ``_rw_unchanged``.
     """
     key = _event_key(statement)
     format = statement.format.format if statement.format else ""
@@ -105,8 +106,10 @@ def rows_of(
     *,
     has_types: bool = False,
 ) -> tuple[StepsT, Column]:
-    """Returns the rows for the changes in the column CHANGE, in the same form as :func:`change_rows`. The column
-    CHANGES has all changes of the same record."""
+    """Does the same as :func:`change_rows` for ``rows``, in which the changes have been extracted. The column CHANGE
+    contains the change of a row. The column CHANGES contains all changes of the row's record. If ``placeholder`` is
+    None, records omit no values. If ``has_types`` is True, the column TYPES contains the types from the embedded
+    schemas."""
     change = f.col(CHANGE)
     # The values are computed in steps. If a value is a separate column, Spark computes it only once, even if it is
     # referenced several times.
@@ -127,7 +130,7 @@ def rows_of(
 
 
 def _with_unchanged(rows: StepsT, statement: CreateSource, key: EventKey, placeholder: Placeholder) -> StepsT:
-    """Removes the placeholders for unchanged values from the columns' text, and adds ``_rw_unchanged``."""
+    """Removes the placeholders for unchanged values from the texts of the columns, and adds ``_rw_unchanged``."""
     texts, paths = [], []
     for column in statement.columns:
         text = f.col(_TEXTS)[column.name]
@@ -143,7 +146,7 @@ def _with_unchanged(rows: StepsT, statement: CreateSource, key: EventKey, placeh
 
 
 def _prepared(rows: StepsT, statement: CreateSource, *, has_types: bool) -> StepsT:
-    """Adds ``_rw_prepared``: strings in the form that ``value_of`` expects."""
+    """Adds ``_rw_prepared``, a struct with the text of each column in the form that ``value_of`` expects."""
     texts = []
     for column in statement.columns:
         told = None
@@ -159,13 +162,13 @@ def _prepared(rows: StepsT, statement: CreateSource, *, has_types: bool) -> Step
 
 
 def _is_told(column: ColumnDefinition) -> bool:
-    """True for a column if Debezium encodes the column's values, or the items of its values, in several ways."""
+    """True if Debezium encodes the values of a column, or the items of an array, in several ways."""
     element = column.data_type.element
     return column.data_type.name in _TOLD or (element is not None and element.name in _TOLD)
 
 
 def _told_of(column: ColumnDefinition) -> Told:
-    """The type of a column, or of its items, according to the record's embedded schema."""
+    """Returns the type of a column, or of the items of an array, according to the record's embedded schema."""
     types, own = f.col(TYPES), f.lit(column.name)
     like = f.filter(f.map_keys(types), lambda key: in_lower_case(key) == f.lit(column.name.lower()))
     found = f.try_element_at(types, f.when(f.map_contains_key(types, own), own).otherwise(f.get(like, f.lit(0))))

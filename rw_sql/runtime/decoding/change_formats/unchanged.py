@@ -1,18 +1,20 @@
-"""Detects values that a record omits because they did not change. This module uses only Spark expressions.
+"""Finds the values that a record of Debezium omits because they did not change. This module uses only Spark
+expressions.
 
-Debezium writes a placeholder for a value that the database did not provide, such as a value that PostgreSQL stores out
-of line (TOAST), or a large object in Oracle. The form of the placeholder depends on the type of the column:
+Debezium writes a placeholder for a value that the database did not send. Examples are a value that PostgreSQL stores
+out of line (TOAST), and a large object in Oracle. The form of the placeholder depends on the type of the column:
 
 - a string
 - the string's bytes as base64 or as hexadecimal digits
-- an array of only the string, or of only its base64
-- an array of the bytes as numbers
-- an array of only the UUID of the bytes
+- an array whose only item is the string or its base64
+- an array of the string's bytes as numbers
+- an array whose only item is the UUID that Java computes from the bytes
 - a map from the string to itself
 - this map as JSON in a string
 
-An array or a map with other elements is data, because Debezium writes the placeholder only in place of a whole value.
-Only the path of an unchanged value is recorded. ``rw_sql/runtime/views/unchanged.py`` fills in the row's value.
+Debezium writes the placeholder only in place of a whole value. Therefore, an array or a map that contains the
+placeholder and other elements is data. This module records only the path of an unchanged value. Later,
+``rw_sql/runtime/views/unchanged.py`` copies the value from the existing row.
 """
 
 from __future__ import annotations
@@ -37,48 +39,49 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import ColumnDefinition, DataType, StructField
 
 MOVED = ""
-"""The path that marks a row whose key changed: the unchanged values must be taken from the row with the old key."""
+"""The path that marks a row whose key changed. The unchanged values of this row must be copied from the row with the
+old key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """Debezium's placeholder for an unchanged value, in all its forms."""
+    """Debezium's placeholder for an unchanged value, in all its forms. ``text`` is the placeholder as a string."""
 
     text: str
 
     @property
     def plain(self) -> tuple[str, ...]:
-        """The placeholder's forms in a column that is not an array."""
+        """The placeholder's forms in a column that is neither an array nor a map."""
         raw = self.text.encode()
         return (self.text, base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode(), raw.hex())
 
     @property
     def map(self) -> str:
-        """The JSON of the map from the placeholder's text to itself. This form is used for a MAP. If
-        ``hstore.handling.mode`` is ``json``, this form is also used for a string."""
+        """The JSON of the map from the placeholder's text to itself. Debezium uses this form for a map. If its option
+        ``hstore.handling.mode`` is ``json``, Debezium also uses this form for a string."""
         return _dump({self.text: self.text})
 
     @property
     def uuid(self) -> str:
-        """The UUID that Java computes from the placeholder's bytes."""
+        """The UUID that Java computes from the bytes of the placeholder (``UUID.nameUUIDFromBytes``)."""
         digest = bytearray(hashlib.md5(self.text.encode(), usedforsecurity=False).digest())
         digest[6], digest[8] = digest[6] & 0x0F | 0x30, digest[8] & 0x3F | 0x80
         return str(uuid.UUID(bytes=bytes(digest)))
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """All of the placeholder's forms, as the text of a JSON value."""
+        """All forms of the placeholder, as the text of a JSON value."""
         raw = self.text.encode()
         lists = [[self.text], [self.plain[1]], [byte - 256 if byte > 127 else byte for byte in raw]]
         lists.append([self.uuid])
         return tuple(dict.fromkeys((*self.plain, *(_dump(value) for value in lists), self.map)))
 
     def is_in(self, text: Column) -> Column:
-        """True if a value's text is the placeholder."""
+        """True if the text of a value is the placeholder in one of its forms."""
         return without_marks(text).isin(*self.forms)
 
     def is_part_of(self, text: Column) -> Column:
-        """True if the placeholder is a part of an array, struct or map."""
+        """True if the JSON text of an array, struct or map contains the placeholder in one of its forms."""
         found, text = f.lit(False), without_marks(text)
         # Inside a struct, each form is a quoted string, an array or a map.
         quoted = dict.fromkeys(_dump(plain) for plain in (*self.plain, self.map))
@@ -92,8 +95,8 @@ def _dump(value: object) -> str:
 
 
 def told(column: ColumnDefinition, text: Column, placeholder: Placeholder) -> tuple[Column, Column]:
-    """Returns a column's text without the placeholder, and an array of the paths to the unchanged values in the column.
-    For all other paths, the array contains NULL."""
+    """Returns the text of a column without the placeholder, and an array with one item per path in the column. The item
+    is the path if the value at the path is unchanged; otherwise, the item is NULL."""
     known = text
     if column.data_type.name == "STRUCT":
         known = f.when(placeholder.is_part_of(text), _without(text, column.data_type, placeholder)).otherwise(text)
@@ -124,8 +127,8 @@ def path_of(path: tuple[str, ...], is_unchanged: Column) -> Column:
 
 
 def _parts(text: Column, data_type: DataType, placeholder: Placeholder) -> Column:
-    """Returns a struct's fields as text, under the names ``_0``, ``_1``, … :func:`field_of` finds the fields. Returns
-    NULL if the placeholder is not the value of any field, or if the text is not a JSON object."""
+    """Returns the fields of a struct as text, under the names ``_0``, ``_1`` and so on. Returns NULL if the text of the
+    struct does not contain the placeholder, or is not a JSON object."""
     names = [field.name for field in data_type.fields]
 
     def found(fields: Column) -> Column:
@@ -137,9 +140,10 @@ def _parts(text: Column, data_type: DataType, placeholder: Placeholder) -> Colum
 
 
 def _without(text: Column, data_type: DataType, placeholder: Placeholder) -> Column:
-    """Returns a struct's text without the fields whose value is the placeholder. Any other text is returned unchanged.
+    """Returns the text of a struct without the fields whose value is the placeholder. A text that does not contain the
+    placeholder is returned unchanged.
 
-    Placeholders inside maps and arrays are kept.
+    Placeholders inside the maps and arrays of the struct are kept.
     """
 
     def known(field: StructField, part: Column) -> Column:
@@ -156,8 +160,8 @@ def _without(text: Column, data_type: DataType, placeholder: Placeholder) -> Col
 
 
 def unchanged(paths: Sequence[Column], is_moved: Column) -> Column:
-    """Returns the unchanged paths; NULL if there are no unchanged paths. If the row's key changed, the result also
-    contains MOVED."""
+    """Returns the paths in the arrays ``paths`` without the NULLs; NULL if there are no paths. If ``is_moved`` is true,
+    which means that the row's key changed, the result also contains MOVED."""
     found = f.array_compact(f.concat(f.array(f.lit(None).cast("string")), *paths))
     moved = f.array_compact(f.array(f.when(is_moved, f.lit(MOVED))))
     return f.when(f.size(found) > 0, f.concat(found, moved))

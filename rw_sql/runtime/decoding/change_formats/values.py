@@ -1,8 +1,8 @@
-"""Converts the text of a JSON value or CSV field to a column's value. The result is either exact or NULL. This module
-uses only Spark expressions.
+"""Converts the text of a JSON value or CSV field to a column's value. The result is either exact or NULL; only a
+floating-point number may be rounded. This module uses only Spark expressions.
 
-All formats use these rules; ``docs/reference/formats.md`` lists them. A string that does not fit its column results in
-NULL. :func:`misfit` distinguishes this case from a NULL string.
+All formats use the rules of this module, which ``docs/reference/formats.md`` lists. A text that does not fit its column
+results in NULL. :func:`misfit` distinguishes this case from a text that is NULL.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import ColumnDefinition, DataType
 
 TEMPORAL = ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
-"""The types with several JSON forms."""
+"""The types whose values are written in JSON as strings in several forms, or as numbers."""
 
 NESTED = ("STRUCT", "ARRAY", "MAP")
 _WHOLE = ("SMALLINT", "INT", "BIGINT", "SERIAL")
 _DECIMALS = ("NUMERIC", "RW_INT256", "RW_UINT256")
 _OF_STRINGS = r'^\[(?:null, ?)*+"'
-"""Matches an array whose first non-null element is a string. The content of this string may resemble an array."""
+"""Matches an array whose first non-null element is a string. Such a string may contain the JSON of an array."""
 
 FLOATING = ("REAL", "DOUBLE")
-"""The floating-point types. If a column of such a type cannot represent a number exactly, the column stores the nearest
-number."""
+"""The floating-point types. If such a type cannot represent a number exactly, the column stores the nearest number that
+the type can represent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueRules:
-    """The rules for values, as far as these rules differ between encodings.
+    """The rules for values that differ between formats and encodings.
 
-    ``timestamptz`` and ``timestamp`` are modes defined in :mod:`rw_sql.connectors.formats`. ``needs_zone`` is true if a
-    TIMESTAMPTZ needs an explicit zone. ``bytes_as`` is the text form of bytes: ``base64``, one character per byte
-    (``latin1``), UTF-8 text (``utf8``), or PostgreSQL's hexadecimal digits (``hex``). ``booleans`` are the words for
-    true and false. If ``counts_dimensions`` is true, an array fits only an array type with the same number of
-    dimensions. Otherwise, CHARACTER VARYING accepts an element that is an array, and an array type accepts a string
-    with the JSON of an array. JSONB always accepts an element that is an array.
+    ``timestamptz`` and ``timestamp`` are modes, which :mod:`rw_sql.connectors.formats` defines. If ``needs_zone`` is
+    True, the text of a TIMESTAMPTZ must contain a zone. ``bytes_as`` is the text form of bytes: ``base64``, one
+    character per byte (``latin1``), UTF-8 text (``utf8``), or PostgreSQL's hexadecimal digits (``hex``). ``booleans``
+    are the words for true, and the words for false. If ``counts_dimensions`` is True, an array fits only an array type
+    with the same number of dimensions. Otherwise, an element of type CHARACTER VARYING may be an array, and an element
+    of an array type may be a string with the JSON of an array. An element of type JSONB may always be an array.
     """
 
     timestamptz: str = GUESS
@@ -59,9 +59,10 @@ class ValueRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """The type of a value in the record's embedded schema: the type's name, and the scale of a decimal.
+    """The type of a value according to the record's embedded schema. ``type`` is the name of the type, and ``scale`` is
+    the scale of a decimal.
 
-    The name and the scale may each be NULL.
+    Each of the two may be NULL.
     """
 
     type: Column
@@ -77,8 +78,8 @@ def precision_of(data_type: DataType) -> tuple[int, int] | None:
 
 
 def prepared(text: Column, data_type: DataType, told: Told | None = None) -> Column:
-    """Converts a JSON member's text to the form that :func:`value_of` expects, with numbers in their original
-    spelling."""
+    """Converts the text of a JSON member to the form that :func:`value_of` expects. In this form, numbers have their
+    original spelling, except inside nested types."""
     if data_type.name in NESTED:
         return text
     if told is not None and (precision_of(data_type) is not None or data_type.name in (*_WHOLE, *FLOATING)):
@@ -93,13 +94,14 @@ def value_of(
     told: Told | None = None,
     number: Column | None = None,
 ) -> Column:
-    """Returns the value of a type that is read from ``text``; NULL if the text does not fit the type. ``text`` is the
-    text of a JSON value or, for a string, the content of the string.
+    """Returns the value of the type ``data_type`` that ``text`` represents; NULL if the text does not fit the type.
+    ``text`` is the text of a JSON value. For a JSON string, it is the content of the string.
 
-    Numbers inside the JSON of a nested type may be marked (:mod:`rw_sql.runtime.decoding.json_text`). Other strings
-    contain no marks. ``told`` is the type of a time, or of an array's items, in the record's embedded schema.
-    ``number`` is the result of :func:`moments.count` for the text, if the caller has computed it as a column. ``text``
-    should be a plain column, because the expression references it many times.
+    If the type is nested, the numbers inside ``text`` may be marked (:mod:`rw_sql.runtime.decoding.json_text`). Any
+    other text must contain no marks. ``told`` is the type of the value, or of the items of an array, in the record's
+    embedded schema; None if there is no schema. ``number`` is the result of :func:`moments.count` for ``text``; None if
+    the caller has not computed it as a column. ``text`` should be a plain column, because the result references it many
+    times.
     """
     name = data_type.name
     if name in NESTED:
@@ -135,7 +137,7 @@ def value_of(
 def misfit(column: ColumnDefinition, text: Column, value: Column, shown: str | None = None) -> Column:
     """The reason why ``text`` does not fit a column; NULL if ``text`` fits or is NULL.
 
-    ``shown`` is the column's name in the message, if it differs from the field's name.
+    ``shown`` is the name of the column in the message. None means the column's own name.
     """
     kind = canonical_type(column.data_type)
     says = f.concat(
@@ -157,8 +159,8 @@ def _bytes(text: Column, rules: ValueRules) -> Column:
 
 
 def _as_told(text: Column, told: Told) -> Column:
-    """Returns the text of a number. A ``precise`` decimal of Debezium is decoded if the record's schema names this
-    type."""
+    """Returns the text of a number. Debezium's mode ``precise`` writes a decimal as base64, if the record's schema
+    names the type Decimal, or as an object with a scale and base64. This function decodes both forms."""
     variable = f.from_json(text, "scale STRING, value STRING")
     own_scale = without_marks(variable.getField("scale")).try_cast("int")
     is_decimal = told.type == "org.apache.kafka.connect.data.Decimal"
@@ -169,14 +171,15 @@ def _as_told(text: Column, told: Told) -> Column:
 
 
 def _nested(text: Column, data_type: DataType, rules: ValueRules, items: Told | None) -> Column:
-    """The value of an array, struct or map. The same rules apply to the parts of the value. The result is NULL if a
-    part does not fit."""
+    """Returns the value of an array, struct or map. ``rules`` also apply to its parts. The result is NULL if one of its
+    parts does not fit."""
     return let(_read(text, data_type, rules, items), lambda read: f.when(~read["is_misfit"], read["value"]))
 
 
 def _read(text: Column, data_type: DataType, rules: ValueRules, told: Told | None = None) -> Column:
-    """Returns a struct with two fields: ``value`` is the value of a text, and ``is_misfit`` is true if the value or a
-    part of it does not fit. ``told`` is the type of the value, or of an array's items."""
+    """Returns a struct with two fields. ``value`` is the value that ``text`` represents. ``is_misfit`` is true if the
+    text or a part of it does not fit its type. ``told`` is the type of the value, or of the items of an array, in the
+    record's embedded schema."""
     if data_type.name not in NESTED:
         return let(
             prepared(text, data_type, told),
