@@ -38,9 +38,9 @@ magnitude of the number, as RisingWave does."""
 class EncodeOption:
     """One option of FORMAT … ENCODE ….
 
-    If ``choices`` is not empty, the value must be one of them. Otherwise, the value is any text if ``is_text`` is true,
-    and a single character if it is false. If ``is_of_schema`` is true, the option locates the schema, and
-    ``sources/schema_registry.toml`` defines its values.
+    If ``choices`` is empty, a value is a single character or, if ``is_text`` is true, any text. ``default`` is None if
+    the option has no default. If ``is_of_schema`` is true, the option locates the schema, and
+    ``sources/schema_registry.toml`` defines the option's valid values.
     """
 
     key: str
@@ -80,15 +80,15 @@ _TIMESTAMPTZ = EncodeOption(
     key=TIMESTAMPTZ_MODE,
     doc="How the records represent a TIMESTAMP WITH TIME ZONE: as text with a time zone (`utc_string`), as text in UTC "
     "without a time zone (`utc_without_suffix`), or as a number of milliseconds (`milli`) or microseconds (`micro`) "
-    "since 1970-01-01 00:00 UTC. `guess_number_unit` accepts text and numbers, and guesses the unit of a number: "
-    "seconds below 10¹¹, milliseconds below 10¹⁴, microseconds below 10¹⁷, otherwise nanoseconds.",
+    "since 1970-01-01 00:00 UTC. `guess_number_unit` accepts text and numbers, and guesses the unit of a number from "
+    "its size: seconds below 10¹¹, milliseconds below 10¹⁴, microseconds below 10¹⁷, otherwise nanoseconds.",
     choices=("utc_string", "utc_without_suffix", "micro", "milli", GUESS),
     default=GUESS,
 )
 _TIMESTAMP = EncodeOption(
     key=TIMESTAMP_MODE,
-    doc="The unit of a TIMESTAMP that is written as a number: milliseconds (`milli`), microseconds (`micro`), or "
-    "guessed from the number (`guess_number_unit`).",
+    doc="The unit of a TIMESTAMP that a record contains as a number: milliseconds (`milli`) or microseconds (`micro`). "
+    "With `guess_number_unit`, rw_sql guesses the unit from the size of the number.",
     choices=("milli", "micro", GUESS),
     default=GUESS,
 )
@@ -133,7 +133,7 @@ def _schema_options(encode: str) -> tuple[EncodeOption, ...]:
         *found,
         EncodeOption(
             key=CONNECTION,
-            doc="A connection of type `schema_registry`, which replaces `schema.registry`, its user and its password.",
+            doc="A connection of type `schema_registry`, which contains the registry's address, user and password.",
             is_text=True,
             is_of_schema=True,
         ),
@@ -146,23 +146,23 @@ _OF_AVRO, _OF_PROTOBUF, _OF_JSON = (_schema_options(encode) for encode in (*SCHE
 _OF_DEBEZIUM = (
     EncodeOption(
         key=IGNORE_KEY,
-        doc="Whether to ignore the record's key. With `true`, records without a value are ignored too. With `false`, "
-        "a record without a value deletes the row with its key.",
+        doc="Whether to ignore the keys of the records. With `true`, rw_sql also ignores records without a value. With "
+        "`false`, a record without a value deletes the row with the record's key.",
         choices=("true", "false"),
         default="false",
     ),
     EncodeOption(
         key=PLACEHOLDER,
-        doc="The placeholder that Debezium writes if a value did not change and the database did not provide it. "
-        "Set this option to the value of Debezium's property of the same name, which may have the prefix `hex:`. If a "
-        "record contains the placeholder, the row keeps its value.",
+        doc="The placeholder that Debezium writes in place of an unchanged value that the database did not provide. "
+        "Set this option to the value of Debezium's property of the same name, which may have the prefix `hex:`. "
+        "If a record contains the placeholder for a column, the row keeps its value in this column.",
         default="__debezium_unavailable_value",
         is_text=True,
     ),
 )
 
 _SPECS = (
-    FormatSpec(format="NATIVE", encode="NATIVE", doc="The connector itself returns rows."),
+    FormatSpec(format="NATIVE", encode="NATIVE", doc="The connector returns rows, not encoded records."),
     FormatSpec(
         format="PLAIN",
         encode="JSON",
@@ -184,8 +184,8 @@ _SPECS = (
     FormatSpec(
         format="PLAIN",
         encode="CSV",
-        doc="Each record is one line of CSV. Its fields are in the order of the columns, unless a file has a header "
-        "line with another order. See [what CSV is read](../reference/formats.md#what-csv-is-read).",
+        doc="Each record is one line of CSV. The fields of a line are in the order of the columns, unless the header "
+        "line of a file gives another order. See [what CSV is read](../reference/formats.md#what-csv-is-read).",
         options=(
             EncodeOption(
                 key=DELIMITER,
@@ -194,8 +194,8 @@ _SPECS = (
             ),
             EncodeOption(
                 key=WITHOUT_HEADER,
-                doc="Whether the CSV data has no header line. Records of a stream never have a header line. A file has "
-                "a header line unless this option is `true`.",
+                doc="With `true`, files have no header line. Otherwise, the first line of each file is a header line. "
+                "Records of a stream never have a header line.",
                 choices=("true", "false"),
             ),
         ),
@@ -215,7 +215,7 @@ _SPECS = (
         format="PLAIN",
         encode="PROTOBUF",
         doc="Each record is one Protobuf message and becomes a new row. With a registry, the record is in Confluent's "
-        "wire format. With `schema.location`, the record contains only the message.",
+        "wire format. With `schema.location`, the record consists of the message alone.",
         options=_OF_PROTOBUF,
     ),
     FormatSpec(
