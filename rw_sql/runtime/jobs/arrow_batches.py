@@ -1,9 +1,13 @@
-"""Decodes the batches of a source with Arrow instead of Spark, if Arrow can decode them.
+"""Decodes a source's batches with Arrow instead of Spark, if Arrow can decode the source's records.
 
-A large batch of JSON needs most of its CPU time for decoding, and most of the remaining time for writing. Spark still
-reads the records and runs the tasks. A small batch is decoded in this process, because Spark would spend most of the
-time on planning the decoding. :mod:`rw_sql.runtime.decoding.json_blocks` decides for each record whether Arrow decodes
-it. Spark decodes the other records, so the rows are the same as without Arrow.
+A large batch of JSON needs most of its CPU time for decoding, and most of the remaining time for writing. For such a
+batch, Spark still reads the records and runs the tasks. Arrow decodes the records and writes the rows within these
+tasks, in Spark's Python processes. A small batch is decoded in this process, because Spark would spend most of the time
+on planning.
+
+:mod:`rw_sql.runtime.decoding.json_blocks` decides for each record whether Arrow can decode it. Spark decodes the other
+records of a large batch. If Arrow cannot decode a record of a small batch, Spark decodes the whole batch. The rows are
+therefore the same as without Arrow.
 """
 
 from __future__ import annotations
@@ -67,12 +71,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LARGE_ROWS, _FEW_COLUMNS = 100_000, 6
-"""If records have few columns, Spark itself decodes batches of at most this number of records, because starting Spark's
-Python processes for Arrow takes longer. For records with more columns, the limit is lower; see :func:`is_large`."""
+"""A batch of more than ``LARGE_ROWS`` records is large. If a record has at least twice ``_FEW_COLUMNS`` values, a
+smaller batch may also be large; see :func:`is_large`. Arrow decodes only large batches in Spark's Python processes. For
+other batches, starting these processes would take longer than Arrow saves."""
 
 _REST_BATCHES = 20
-"""The number of further batches that Spark decodes after one of two events: Arrow has decoded less than half of the
-records of a large batch, or has not decoded every record of a small batch."""
+"""If Arrow could decode less than half of the records of a large batch, Spark decodes about this number of large
+batches without trying Arrow. If Arrow could not decode a record of a small batch, Spark decodes this number of small
+batches."""
 
 _TYPES = {
     "BIGINT": pa.int64(),
@@ -85,13 +91,15 @@ _TYPES = {
     "TIMESTAMP": pa.timestamp("us"),
     "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
 }
-"""The types that Arrow reads from JSON according to the rules of ``docs/reference/formats.md``."""
+"""Maps each SQL type that Arrow can read from JSON to Arrow's type. For these types, Arrow follows the rules in
+``docs/reference/formats.md``."""
 
 _TYPES_IN_PARTS = {name: kind for name, kind in _TYPES.items() if not pa.types.is_temporal(kind)}
-"""The types that Arrow also reads within structures and arrays."""
+"""The part of ``_TYPES`` that Arrow can also read inside structures and arrays."""
 
 _INCLUDED = {"key": "key", "partition": "partition", "topic": "partition", "timestamp": "timestamp"}
-"""Maps each word of INCLUDE to the column of the records that contains the value for this word."""
+"""Maps each word of the INCLUDE clause, except ``offset`` and ``file``, to the column of the fetched records that
+contains the word's value."""
 
 _INCLUDED_IN_SMALL = {**_INCLUDED, "offset": OFFSET, "file": SPLIT}
 _INCLUDES = {*_INCLUDED_IN_SMALL}
@@ -108,10 +116,10 @@ _without: WeakSet[SparkContext] = WeakSet()
 
 @dataclass(slots=True)
 class ArrowBatches:
-    """Decodes the small batches of one source. Decodes and writes the large batches of the source.
+    """Decodes the batches of one source with Arrow. For large batches, Arrow also writes the rows to Parquet files.
 
     ``is_shared`` is true if Spark's Python processes can write to the warehouse. They cannot write to a warehouse in an
-    object store.
+    object store; Spark then decodes all large batches.
     """
 
     statement: CreateSource
@@ -123,8 +131,8 @@ class ArrowBatches:
 
     @staticmethod
     def of(warehouse: Warehouse, statement: CreateSource, run: int) -> ArrowBatches | None:
-        """The decoder for a source; None if Spark must decode all batches of the source because of the source's format
-        or the types of the source's columns."""
+        """The decoder for a source; None if Spark must decode all batches because of the source's definition, such as
+        its format or a column's type."""
         connector = connector_of(statement) or ""
         if encode_of(statement) != "JSON" or included_offset(connector):
             return None
@@ -149,7 +157,8 @@ class ArrowBatches:
     ) -> pa.Table | None:
         """The log's rows, with the columns of ``schema``, for a small batch that this process has fetched.
 
-        Returns None if Spark must decode the batch, because Arrow cannot decode all of its records.
+        Returns None if Spark must decode the batch. This is the case if Arrow cannot decode all of its records, or has
+        failed on one of the last ``_REST_BATCHES`` small batches.
         """
         if self._small_rest:
             self._small_rest -= 1
@@ -194,7 +203,8 @@ class ArrowBatches:
         return pa.table(columns, schema=schema)
 
     def takes(self, frame: DataFrame, expected: int) -> bool:
-        """True if Arrow should decode a batch of about ``expected`` records."""
+        """True if Arrow should decode a batch of about ``expected`` records in Spark's Python processes. Must be called
+        only once per batch, because each call for a large batch counts towards ``_REST_BATCHES``."""
         if not self.is_shared or not is_large(expected, self.reader.schema):
             return False
         if frame.sparkSession.sparkContext in _without:
@@ -215,13 +225,14 @@ class ArrowBatches:
         since: Mapping[str, int],
         renamed: Mapping[str, str] | None = None,
     ) -> Reported | None:
-        """Saves the rows of records as Parquet files in a new folder. ``schema`` contains the table's columns. A column
-        may have another name in the table than in the log. For each such column, ``renamed`` maps the name in the table
-        to the name in the log.
+        """Decodes ``records`` and saves the rows as Parquet files in the new folder ``folder``. ``schema`` contains the
+        table's columns. If a column has different names in the table and in the log, ``renamed`` maps its name in the
+        table to its name in the log.
 
         For records that Arrow does not decode, ``rows_of`` makes the table's rows with Spark, and ``by_spark`` saves
-        these rows. If the Python processes of this Spark cannot run Arrow, returns None and leaves no files. Raises
-        MiscountError if a file that a task wrote does not exist.
+        these rows. If Spark's Python processes cannot run Arrow, returns None and leaves no files. Raises MiscountError
+        if the driver does not find a file that a task reports, or if Spark reads another number of records than Arrow
+        has left undecoded.
         """
         spark, parts = records.sparkSession, f"{folder}.parts"
         warehouse.remove(parts)
@@ -287,8 +298,9 @@ class ArrowBatches:
         rows_of: Callable[[DataFrame], DataFrame],
         expected: Expected,
     ) -> DataFrame | None:
-        """Decodes records into files in ``folder``, and returns the log's rows. The earlier content of ``folder`` is
-        deleted. Returns None in the same case as :meth:`save`.
+        """Decodes ``records`` into Parquet files in ``folder``, and returns a DataFrame that reads the log's rows from
+        these files. The earlier content of ``folder`` is deleted. Returns None if Spark's Python processes cannot run
+        Arrow.
 
         Raises MiscountError if the number of rows differs from ``expected``.
         """
@@ -310,15 +322,15 @@ class ArrowBatches:
 
 
 def is_large(records: int, schema: pa.Schema) -> bool:
-    """True if a batch has so many records that starting Python processes for decoding the batch saves time. ``schema``
-    contains the columns of the batch."""
+    """True if a batch has so many records that decoding them in Spark's Python processes saves more time than starting
+    these processes costs. ``schema`` contains the columns of the batch."""
     values = sum(map(_values_in, schema.types))
     return records > SMALL_ROWS and records * max(1, values // _FEW_COLUMNS) > LARGE_ROWS
 
 
 def _arrow_type(kind: DataType, scalars: Mapping[str, pa.DataType]) -> pa.DataType | None:
-    """Returns the type as which Arrow reads a column; None if Arrow does not read the column. ``scalars`` maps the
-    names of the simple types (types without fields or elements) that Arrow reads to Arrow's types."""
+    """Returns Arrow's type for a column of the SQL type ``kind``; None if Arrow cannot read such a column. ``scalars``
+    maps the names of the readable simple types to Arrow's types. A simple type has neither fields nor elements."""
     if kind.element is not None:
         element = _arrow_type(kind.element, _TYPES_IN_PARTS)
         return None if element is None else pa.list_(element)
@@ -330,7 +342,7 @@ def _arrow_type(kind: DataType, scalars: Mapping[str, pa.DataType]) -> pa.DataTy
 
 
 def _values_in(kind: pa.DataType) -> int:
-    """The number of simple values in one value of the type ``kind``, if each array in this value has one element."""
+    """The number of simple values in one value of the type ``kind``. Each array counts as if it had one element."""
     if pa.types.is_list(kind):
         return _values_in(kind.value_type)
     return sum(_values_in(field.type) for field in kind) if pa.types.is_struct(kind) else 1
@@ -355,14 +367,14 @@ def _codec(name: str) -> str:
 
 
 def _text(raw: Column) -> Column:
-    """If the last character of a record is a closing brace, adds the member ``END`` to the record. Any other record
-    remains unchanged."""
+    """If a record ends with a closing brace, inserts the member ``END`` before this brace. Any other record remains
+    unchanged."""
     cut = f.concat(f.substring(raw, f.lit(1), f.octet_length(raw) - 1), f.lit(_SUFFIX.encode()))
     return f.when(f.endswith(raw, f.lit(b"}")), cut).otherwise(raw).alias("_rw_text")
 
 
 def _texts(records: pa.Table) -> pa.Array:
-    """Does the same as :func:`_text`, for records in this process."""
+    """Does the same as :func:`_text` for records that this process has in memory."""
     suffix = _SUFFIX.encode()
     return pa.array(
         (
@@ -374,8 +386,8 @@ def _texts(records: pa.Table) -> pa.Array:
 
 
 def _read_again(records: DataFrame, kept: tuple[str, ...], files: list[str]) -> DataFrame:
-    """Reads the records that tasks left undecoded in ``files``, with the columns of ``records``. The columns that are
-    not in ``kept`` are NULL in the result, because no code reads these columns."""
+    """Reads the undecoded records, which the tasks have written to ``files``. The result has the columns of
+    ``records``. A column is NULL if it is neither the record's value nor in ``kept``; no code reads such a column."""
     known = {column.name: column for column in records.schema.fields}
     schema = StructType([StructField(VALUE, BinaryType()), *(known[name] for name in kept)])
     frame = records.sparkSession.read.schema(schema).parquet(*files)
@@ -388,7 +400,8 @@ def _read_again(records: DataFrame, kept: tuple[str, ...], files: list[str]) -> 
 
 
 def _saved_beside(warehouse: Warehouse, folder: str, rows: DataFrame, by_spark: SparkSave) -> Reported:
-    """Saves rows with Spark and moves the files into a folder that already has files."""
+    """Saves rows with Spark in a temporary folder, and then moves the files into ``folder``, which already has
+    files."""
     beside = f"{folder}.others"
     warehouse.remove(beside)
     reported = by_spark(rows, beside)

@@ -1,8 +1,8 @@
 """Switches one run of a job between two ways of writing batches: a streaming query and a thread.
 
 The thread writes small batches without planning and starting Spark's jobs. If a batch is not small, or if the thread
-cannot write the batch, a query takes the place of the thread. After small batches of the query, a thread takes the
-query's place again.
+cannot write it, a query takes the thread's place. After one or more successive small batches (see ``MOST_NEEDED``), a
+thread takes the query's place again.
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_NEEDED = 64
-"""After a certain number of successive small batches, a thread takes the query's place. The number of batches is one at
-first. The number is doubled whenever the thread starts a query, because starting a query takes as long as several
-batches. This constant is the maximum of the number."""
+"""The maximum number of successive small batches after which a thread takes the query's place. At first, one small
+batch is sufficient. Whenever the thread starts a query, the required number is doubled up to this maximum, because
+starting a query takes as long as several batches."""
 
 _LOOK_SECONDS = 0.005
 _END_SECONDS = 10.0
-"""The maximum time in seconds for which the thread waits until the query has completed its last batch."""
+"""The maximum time, in seconds, for which the thread waits for the query to complete its last batch."""
 
 _ENDING_SECONDS = 1.0
-"""If a query is about to be stopped, the query's next batch waits for the stop. This constant is the maximum time of
-this wait in seconds."""
+"""The maximum time, in seconds, for which a query's next batch waits until the thread has stopped the query."""
 
 
 class LeftToSparkError(Exception):
@@ -50,15 +49,16 @@ class LeftToSparkError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class BatchMode:
-    """Determines whether one run of a job writes its batches with a query or with a thread. Only one change between
-    query and thread is made at a time, and no change is made once the run is being stopped.
+    """Determines whether one run of a job writes its batches with a query or with a thread. Changes between query and
+    thread happen one at a time. After a stop of the run has begun, no change happens.
 
-    ``start_query`` starts a query at the run's position, and ``end_query`` ends the query. ``has_completed`` is true
-    once the query has completed a batch. (A query completes a batch only after it has written the batch.) ``open``
-    prepares the thread's first batch after a query. ``open`` returns False if a query must continue. ``has_next`` looks
-    for the thread's next batch, and ``write_next`` writes this batch. Both functions may raise LeftToSparkError.
-    Between two calls of ``has_next`` that find nothing, the thread waits ``look_seconds``. ``interval_seconds`` and
-    ``interval_factor`` determine the minimum time between two batches of the thread (see :class:`InputThread`).
+    ``start_query`` starts a query at the run's position, and ``end_query`` ends the query. ``has_completed`` returns
+    True if the query has completed the batch with the given number. (A query completes a batch some time after it has
+    written the batch.) ``open`` prepares the thread's first batch after a query. It returns False if a query must
+    continue. ``has_next`` looks for the thread's next batch, and ``write_next`` writes this batch. Both functions may
+    raise LeftToSparkError. After a call of ``has_next`` that finds no batch, the thread waits ``look_seconds`` before
+    the next call. ``interval_seconds`` and ``interval_factor`` determine the minimum time between two batches of the
+    thread (see :class:`InputThread`). ``is_possible`` is False if no thread can write the run's batches.
     """
 
     job: str
@@ -80,7 +80,7 @@ class BatchMode:
     _changing: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def announce(self) -> None:
-        """Makes the thread, if there is one, look for input at once."""
+        """If a thread writes the batches, makes this thread look for input at once."""
         thread = self.streaming.thread
         if thread is not None:
             thread.announce()
@@ -97,11 +97,12 @@ class BatchMode:
         raise BrokenOffError
 
     def after_batch(self, batch: int, *, is_small: bool, prepare: Callable[[], bool] | None = None) -> None:
-        """Must be called after each batch of the query. A thread takes the query's place after enough successive small
-        batches, if the rest of the query's input is at most a small batch (``is_small``).
+        """Must be called after each batch of the query. ``is_small`` is true if the batch was small and the query's
+        unread input, if known, is at most a small batch too. After the required number of such batches in succession, a
+        thread takes the query's place.
 
-        ``prepare`` is called before the thread's start. If ``prepare`` returns False, no thread can write this run's
-        batches.
+        If ``prepare`` is given, it is called before the thread starts. If ``prepare`` returns False, the query writes
+        all further batches of this run.
         """
         if not self.is_possible:
             return
@@ -118,7 +119,7 @@ class BatchMode:
                 self.start_thread()
 
     def stop(self) -> None:
-        """Stops the query or the thread. The batch in progress has a short time to finish."""
+        """Stops the query or the thread. The batch in progress has ``GRACE_SECONDS`` to finish."""
         with self._changing:
             self.streaming.stop()
 
@@ -162,8 +163,8 @@ class BatchMode:
             self.leave(reason)
 
     def _replace_query(self, last: int) -> None:
-        """Ends the query after the query's batch ``last``. This method runs in the thread that takes the query's
-        place."""
+        """Waits until the query has completed its last batch ``last``, and then ends the query. This method runs in the
+        thread that takes the query's place."""
         limit = time.monotonic() + _END_SECONDS
         while not self.has_completed(last) and time.monotonic() < limit:
             if self.streaming.is_stopping:
@@ -195,8 +196,8 @@ class BatchMode:
 
     @contextmanager
     def _change(self) -> Iterator[bool]:
-        """A context manager for a change between query and thread. Once the run is being stopped, the value of the
-        context manager is False, and the caller must not make the change."""
+        """A context manager for a change between query and thread. The value of the context manager is False after a
+        stop of the run has begun. The caller must then not make the change."""
         while not self._changing.acquire(timeout=_LOOK_SECONDS):
             if self.streaming.is_stopping:
                 yield False

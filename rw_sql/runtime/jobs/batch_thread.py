@@ -16,28 +16,27 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _END_SECONDS = 1.0
-"""The maximum time in seconds for which a stop waits for the batch in progress. After :meth:`StreamingRun.forbid`, that
-batch can commit nothing."""
+"""The maximum time, in seconds, for which a stop waits for the batch in progress. If the batch takes longer, it
+continues, but it can commit nothing after :meth:`StreamingRun.forbid`."""
 
 
 INTERVAL_FACTOR = 3.0
-"""The minimum interval between two small batches of a source, in multiples of a batch's duration. Each commit of the
-source also causes a batch in every view of the source. Records that arrive continuously are therefore written up to
-twenty times a second on idle cores, and less often if the cores are busy. A record that arrives alone is written at
-once."""
+"""The minimum time between the starts of two small batches of a source, as a multiple of the first batch's duration.
+Without this minimum, the commits of a source could cause too many batches in the source's views. Records that arrive
+continuously are written up to twenty times a second on idle cores, and less often on busy cores, where a batch takes
+longer. A record that arrives alone is written at once."""
 
 MOST_INTERVAL_SECONDS = 0.25
-"""If INTERVAL_FACTOR yields an interval between two batches that is longer than this number of seconds, this number is
-used instead."""
+"""The upper limit, in seconds, of the minimum time that results from ``INTERVAL_FACTOR``."""
 
 
 class BatchThread:
-    """Writes the announced batches one after another, until a batch fails or :meth:`stop` is called. Thread-safe."""
+    """Writes one batch for each call of :meth:`announce`, one after another, until a batch fails or :meth:`stop` is
+    called. Thread-safe."""
 
     def __init__(self, name: str, write: Callable[[str, int], None], *, interval_seconds: float = 0.0) -> None:
-        """``write`` is a function that writes one batch. The two arguments of the function are the batch's number as
-        text and the same number as an integer. ``interval_seconds`` is the minimum time between the starts of two
-        batches."""
+        """``write`` is a function that writes one batch. It receives the batch's number twice: as text and as an
+        integer. ``interval_seconds`` is the minimum time between the starts of two batches."""
         self._write = write
         self._interval_seconds = interval_seconds
         self._announced = 0
@@ -51,7 +50,7 @@ class BatchThread:
         self._thread.start()
 
     def announce(self) -> None:
-        """Adds a batch to be written."""
+        """Requests that one more batch be written."""
         with self._changed:
             self._announced += 1
             self._changed.notify_all()
@@ -63,7 +62,8 @@ class BatchThread:
 
     @property
     def is_running(self) -> bool:
-        """True while the thread runs, even after a stop that did not wait for the end of the batch in progress."""
+        """True while the thread runs. This may still be true after :meth:`stop`, if the batch in progress has not ended
+        yet."""
         return self._thread.is_alive()
 
     @property
@@ -72,7 +72,8 @@ class BatchThread:
         return self._error
 
     def stop(self) -> None:
-        """Writes no further batch. Waits a short time for the batch in progress, which is not interrupted."""
+        """Prevents further batches. Waits at most ``_END_SECONDS`` for the batch in progress, but does not interrupt
+        it."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
@@ -120,9 +121,9 @@ class InputThread(BatchThread):
         interval_factor: float = 0.0,
     ) -> None:
         """``has_input`` is called after each batch, after each :meth:`announce`, and every ``look_seconds``. If
-        ``has_input`` itself waits for input, ``look_seconds`` is 0, and there is no pause between two calls. The
-        minimum time between the starts of two batches is ``interval_factor`` times the duration of the first of them,
-        but at most 0.25 seconds, and at least ``interval_seconds``."""
+        ``look_seconds`` is 0, there is no pause between two calls; ``has_input`` itself must then wait for input. The
+        minimum time between the starts of two batches is ``interval_factor`` times the duration of the first batch, but
+        at most 0.25 seconds. If ``interval_seconds`` is longer, it is the minimum time instead."""
         super().__init__(name, write, interval_seconds=interval_seconds)
         self._has_input = has_input
         self._look_seconds = look_seconds

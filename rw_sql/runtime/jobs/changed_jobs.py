@@ -1,5 +1,5 @@
-"""Determines the jobs that a catalog requires. The module uses the jobs of an earlier snapshot again, except the jobs
-that a change may affect."""
+"""Determines the jobs that a catalog requires. The module reuses the known jobs of an earlier snapshot, and derives
+only those jobs again that a later change may affect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ object."""
 def desired_jobs_of_group(
     before: Snapshot | None, jobs: dict[str, JobSpec], now: Snapshot, group: str
 ) -> dict[str, JobSpec]:
-    """The jobs that the catalog ``now`` requires of the owner of a resource group.
+    """The jobs that the owner of a resource group must run according to the catalog ``now``.
 
     ``jobs`` are the jobs of the same group in the snapshot ``before``. If ``before`` is None, all jobs are derived.
     """
@@ -37,8 +37,8 @@ def desired_jobs_of_group(
 def desired_jobs_since(before: Snapshot, jobs: Mapping[str, JobSpec], now: Snapshot) -> dict[str, JobSpec]:
     """The result of :func:`desired_jobs` for ``now``, computed from the jobs of an earlier snapshot.
 
-    Only the jobs that a change may affect are derived again, so that a statement on one of a thousand sources need not
-    derive two thousand jobs.
+    ``jobs`` are the jobs of the snapshot ``before``. Only the jobs that a change may affect are derived again. A
+    statement on one of a thousand sources therefore does not cause two thousand jobs to be derived.
     """
     affected = _affected(before, now)
     if affected is None:
@@ -48,7 +48,8 @@ def desired_jobs_since(before: Snapshot, jobs: Mapping[str, JobSpec], now: Snaps
 
 
 def _affected(before: Snapshot, now: Snapshot) -> set[int] | None:
-    """The objects whose jobs may differ between two snapshots; None if the jobs of all objects may differ."""
+    """The ids of the objects whose jobs may differ between two snapshots; None if the jobs of all objects may
+    differ."""
     if any(snapshot.all("rebuild") or snapshot.all("refresh") for snapshot in (before, now)):
         return None
     changed: set[int] = set()

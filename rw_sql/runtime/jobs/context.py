@@ -43,8 +43,8 @@ class Context:
 
     ``group`` is the resource group whose jobs this process runs, if it runs any. ``owning`` is set while this process
     runs jobs. During this time, ``applied`` contains the epoch that the jobs have adopted, and ``store`` shows whether
-    this process can write to the warehouse. ``lease_watches`` observe the owners of other groups. ``made`` contains
-    objects that higher-level packages create once per warehouse.
+    this process can write to the warehouse. ``lease_watches`` maps resource groups to this process's observations of
+    the groups' leases. ``made`` contains objects that higher-level packages create once per warehouse.
     """
 
     warehouse: Warehouse
@@ -68,17 +68,17 @@ class Context:
         self.wakes.note_batch(job)
 
     def explains(self, error: Exception) -> bool:
-        """True if an error has the same cause as the failure of all writes to the warehouse. This cause is logged once,
-        so the error itself need not be logged."""
+        """True if an error has the same cause as the failure of all writes to the warehouse. The caller need not log
+        such an error, because the common cause is logged once."""
         return self.store.explains(error, self.warehouse)
 
     def has_owner(self, lease: Lease | None = None) -> bool:
         """True if a process runs the jobs: this process, or the holder of ``lease`` (None: the lease of this process's
         group).
 
-        In the owner's own process, the result does not depend on the heartbeat, which may be late. An owner also counts
-        as present while this process observes that the owner renews the lease, because the clock of another machine may
-        be wrong.
+        In the owner's own process, the result does not depend on the heartbeat, which may be late. An owner on another
+        machine also counts as present while this process observes that the owner renews the lease, because that
+        machine's clock may be wrong.
         """
         if self.owning.is_set() and (lease is None or lease.group == self.group):
             return True
@@ -97,17 +97,18 @@ class Context:
         return self.lease_watches.setdefault(group, LeaseWatch())
 
     def holds_lease(self) -> bool:
-        """Reads the stored lease of this process's group again. Returns True if this process holds the lease and the
-        lease has not expired."""
+        """Reads the stored lease of this process's group again. Returns True if this process still holds the lease,
+        according to :func:`is_held`."""
         lease = self.metastore.jobs.lease(self.group)
         is_own = lease is not None and lease.owner == self.owner
         return is_own and is_held(lease, is_local=self.warehouse.is_local, now_ms=now_ms())
 
     def is_replaced(self) -> bool:
-        """True if the stored lease shows that another process has taken over the jobs of this process's group. If this
-        process was suspended, it may not have noticed the takeover yet.
+        """True if the stored lease shows that another process has taken over the jobs of this process's group. After a
+        suspension, this process may not have noticed the takeover yet.
 
-        In an object store, the lease may be as old as :class:`~rw_sql.metastore.commit_log.Looks` permits.
+        In an object store, this method may use a cached lease that is as old as
+        :class:`~rw_sql.metastore.commit_log.Looks` permits.
         """
         lease = self.metastore.jobs.lease(self.group)
         return lease is not None and lease.owner != self.owner and not lease.is_released
@@ -115,8 +116,9 @@ class Context:
     def resolve(
         self, options: PlannedOptions, snapshot: Snapshot, candidates: tuple[SecretRecord, ...] = ()
     ) -> dict[str, str]:
-        """The options, with the values of secrets in place of references to secrets. Raises SqlError if a secret cannot
-        be read."""
+        """The options, with the values of secrets in place of references to secrets. ``candidates`` are secrets that
+        are used instead of the secrets with the same ids in ``snapshot``. Raises SqlError if a secret cannot be
+        read."""
         altered = {secret.id: secret for secret in candidates}
         resolved = {key: self._value(value, snapshot, altered) for key, value in options}
         remember_secrets(resolved, connector_names())

@@ -7,20 +7,21 @@ from collections import Counter
 
 
 class DecodeErrors:
-    """Counts, by source, the records that direct readers could not decode. Each view counts a record separately.
-    Thread-safe."""
+    """Counts, by source, the records that direct readers could not decode. A record counts once for each view that
+    reads it directly. Thread-safe."""
 
     def __init__(self) -> None:
         self._found: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def add(self, source: str, records: int) -> None:
-        """Adds to the count of a source's undecodable records."""
+        """Adds ``records`` to the count of a source's undecodable records."""
         with self._lock:
             self._found[source] += records
 
     def of(self, source: str) -> int:
-        """The number of undecodable records of a source since this process attached the warehouse."""
+        """The number of records of a source that the direct readers of this process could not decode since it attached
+        the warehouse."""
         with self._lock:
             return self._found[source]
 
@@ -44,7 +45,7 @@ class JobFigures:
             return self._batches.get(job)
 
     def note_stall(self, job: str) -> None:
-        """Counts that a job became STALLED."""
+        """Adds one to the number of times that a job became STALLED."""
         with self._lock:
             self._stalls[job] += 1
 

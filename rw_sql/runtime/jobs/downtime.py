@@ -2,8 +2,8 @@
 count as waiting time.
 
 For example, after a week without jobs, the readers are a week behind, but they are not stuck. Two kinds of periods are
-recorded: the time before an owner takes the lease, and gaps between an owner's heartbeats (because the machine slept or
-its clock was changed).
+recorded: the time between the last heartbeat of one owner and the start of the next owner, and long gaps between two
+heartbeats of the same owner. Such a gap occurs if the machine sleeps or its clock is changed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 LEAST_MS = 60_000
 """The minimum length in milliseconds of a period that is recorded.
 
-Shorter periods are ignored, because heartbeats are late on a busy machine.
+Shorter periods are ignored, because heartbeats may be late on a busy machine.
 """
 
 MOST = 500
-"""The maximum number of recorded periods. If there are more, the oldest periods are dropped."""
+"""The maximum number of recorded periods per resource group. If there are more, the oldest periods are dropped."""
 
 Stretch = tuple[int, int]
 
@@ -38,7 +38,7 @@ _FILE_NAME = re.compile(r"downtime(?:-(.+))?\.json")
 
 def note_downtime(warehouse: Warehouse, last: Lease | None, at_ms: int) -> None:
     """Records that no process ran the jobs of a lease's group from the last heartbeat until ``at_ms``, if this period
-    is long enough."""
+    is at least ``LEAST_MS`` long. ``last`` is the lease with this heartbeat; if it is None, nothing is recorded."""
     if last is None or at_ms - last.heartbeat_ms < LEAST_MS:
         return
     # If an earlier attempt to take the lease failed, that attempt has already recorded this period with an earlier end.
@@ -50,8 +50,8 @@ def note_downtime(warehouse: Warehouse, last: Lease | None, at_ms: int) -> None:
 def downtime(warehouse: Warehouse, group: str = DEFAULT_GROUP, *, until_ms: int = 0) -> list[Stretch]:
     """The recorded periods in which no process ran the jobs of a group. The periods may overlap.
 
-    If the record cannot be read, the result is one period that ends at ``until_ms``, so that no reader is considered to
-    have waited too long.
+    If the record cannot be read, the result is one period from 1970 until ``until_ms``. No time before ``until_ms``
+    then counts as waiting time.
     """
     try:
         known = warehouse.read_json(_file(warehouse, group))
@@ -72,7 +72,7 @@ def downtime_of_all_groups(warehouse: Warehouse, *, until_ms: int) -> list[Stret
 
 
 def downtime_until(context: Context, group: str, now_ms: int) -> list[Stretch]:
-    """The recorded periods of a group and, if a period is in progress now, also this period.
+    """The recorded periods of a group, and the period that is in progress now, if there is one.
 
     A period is in progress if the group's last heartbeat is late, for example because the machine has slept. For a
     group other than the group of this process, a period is also in progress if the group has no owner. The next
@@ -93,7 +93,8 @@ def downtime_until(context: Context, group: str, now_ms: int) -> list[Stretch]:
 
 
 def waited_ms(since_ms: int, now_ms: int, stretches: Iterable[Stretch]) -> int:
-    """The time from ``since_ms`` to ``now_ms`` in milliseconds, not counting the periods ``stretches``.
+    """The time from ``since_ms`` to ``now_ms`` in milliseconds, without the time that lies in the periods
+    ``stretches``.
 
     A period that ends in the future is ignored, because the clock must have been set back after the period was
     recorded.

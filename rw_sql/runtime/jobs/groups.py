@@ -49,7 +49,7 @@ def possibly_owned_groups(context: Context) -> frozenset[str]:
     last owner is on another machine, and the last heartbeat is old according to this machine's clock. In this case, the
     clock of the other machine may be wrong.
 
-    A group without an owner is left out after LEASE_SECONDS without a renewal.
+    A group is left out after this process has observed the group's lease for LEASE_SECONDS without a renewal.
     """
     owned, here = owned_groups(context), this_machine()
     others = {group: lease for group, lease in context.metastore.jobs.leases().items() if lease.host != here}
@@ -66,18 +66,19 @@ def groups_in_use(context: Context, snapshot: Snapshot) -> tuple[str, ...]:
     """The groups that have jobs or an owner, sorted by name. If no group has jobs or an owner, the result is the group
     of this process.
 
-    A group without jobs needs no owner, even if it has objects or once had an owner.
+    A group with neither jobs nor an owner is left out, even if it has objects or a former owner, because a group
+    without jobs needs no owner.
     """
     used = jobs_by_group(snapshot).keys() | owned_groups(context)
     return tuple(sorted(used or {context.group}))
 
 
 def unapplied(context: Context, epoch: int, *, without: str | None = None) -> Mapping[str, Lease]:
-    """Returns, by group, leases of other processes. These processes have not applied ``epoch``, and may still run jobs
-    as they were before that epoch.
+    """Returns, by group, the leases of the owners that have not applied ``epoch`` and may still run jobs as they were
+    before that epoch.
 
-    ``without`` is a group to ignore. A lease is also ignored if another process could take it, because the owner of
-    such a lease has ended or, in an object store, is fenced.
+    ``without`` is a group to leave out; None if no group is left out. A lease is also left out if another process could
+    take it. The owner of such a lease has ended or, in an object store, is fenced.
     """
     return {
         group: lease
@@ -89,8 +90,8 @@ def unapplied(context: Context, epoch: int, *, without: str | None = None) -> Ma
 def _may_run(context: Context, lease: Lease) -> bool:
     """True if the owner of a group may still run jobs.
 
-    If the owner is on another machine, the result depends on the renewals that this process observes. The result does
-    not depend on the time of the heartbeat, because this time comes from the clock of the other machine.
+    If the owner is on another machine, the lease renewals that this process observes decide. The stored time of the
+    heartbeat does not decide, because it comes from the other machine's clock.
     """
     at, is_here = now_ms(), lease.host == this_machine()
     if is_here or lease.is_released:
@@ -132,11 +133,11 @@ def _owner(context: Context, lease: Lease, at_ms: int) -> Owner:
 
 
 def holding(context: Context, epoch: int) -> Mapping[str, Lease]:
-    """Returns, by group, the leases of other owners that may still run moved jobs. These are jobs that the catalog of
-    ``epoch`` no longer assigns to the owner's group.
+    """Returns, by group, the leases of other owners that may still run moved jobs. A moved job is a job that the
+    catalog of ``epoch`` no longer assigns to the owner's group.
 
-    An owner stops its jobs without waiting for other owners. Therefore, if jobs are moved in both directions between
-    two groups, the two owners do not wait for each other.
+    An owner stops its jobs without waiting for other owners. Therefore, two owners cannot block each other if jobs move
+    in both directions between their groups.
     """
     return {
         group: lease
@@ -146,9 +147,10 @@ def holding(context: Context, epoch: int) -> Mapping[str, Lease]:
 
 
 def least_applied(context: Context) -> int:
-    """The last epoch that the owners of all groups have applied; -1 if there was never an owner.
+    """The last epoch that the owners of all groups have applied. If no group has an owner now, the last epoch that any
+    former owner has applied; -1 if there was never an owner.
 
-    An owner that has ended runs no job. Therefore, the epoch of such an owner counts only if no group has an owner.
+    An owner that has ended runs no job. Therefore, its epoch does not count while any group has an owner.
     """
     leases = context.metastore.jobs.leases()
     groups = owned_groups(context)

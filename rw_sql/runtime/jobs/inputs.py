@@ -47,8 +47,8 @@ _LOOK_SECONDS = 0.05
 
 
 def batch_bytes(spark: SparkSession) -> str:
-    """The approximate number of bytes that one batch reads. This number is 256 MiB with two cores, and proportionally
-    more with more cores."""
+    """The approximate number of bytes that one batch reads. This number is 256 MiB with at most two cores, and
+    proportionally more with more cores."""
     return f"{_BATCH_BYTES_PER_CORE * max(2, spark.sparkContext.defaultParallelism)}b"
 
 
@@ -61,7 +61,8 @@ def path_of(warehouse: Warehouse, given: ViewInput) -> str:
 
 
 def require_input(context: Context, given: ViewInput) -> DeltaTable:
-    """Waits until the input's job has created the input's table with the needed columns. Returns the table.
+    """Waits until the input's table exists and, if the view reads changes of this input, has a change data feed.
+    Returns the table.
 
     Raises StalledError if the wait takes longer than _INPUT_SECONDS.
     """
@@ -87,15 +88,15 @@ def require_columns(context: Context, given: ViewInput) -> None:
 
 
 def valid_rows(frame: DataFrame, spec: ViewSpec) -> DataFrame:
-    """The rows of the query of a table or view. If a string is not UTF-8, Spark raises an error, because such a string
-    cannot be stored."""
+    """The rows of ``frame``, which is the result of the query of a table or view. If Spark computes a string that is
+    not UTF-8, Spark raises an error, because such a string cannot be stored."""
     # Tables of users may contain such strings.
     is_any = any(given.path for given in spec.inputs)
     return valid_texts(frame, spec.name, is_table=spec.is_table, is_any=is_any)
 
 
 def as_in_files(frame: DataFrame, spec: ViewSpec) -> DataFrame:
-    """Does the same as :func:`valid_rows`, with the column names in the table's files."""
+    """Does the same as :func:`valid_rows`, and also gives the columns the names that they have in the table's files."""
     frame = valid_rows(frame, spec)
     stored = dict(spec.stored_names)
     if not stored:
@@ -179,7 +180,7 @@ def _live_rows(spark: SparkSession, frame: DataFrame, guarded: tuple[SplitHistor
 
 
 def feed_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataFrame:
-    """Returns the stream of a view's changes, which are the view's old and new rows, with the columns CHANGE and
+    """Returns the stream of a view's changes. The stream contains the old and the new rows, with the columns CHANGE and
     VERSION."""
     most = batch_bytes(spark)
     reader = spark.readStream.format("delta").option("maxBytesPerTrigger", most).option("readChangeFeed", "true")
@@ -192,8 +193,8 @@ def feed_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataF
 
 
 def feed_columns(given: ViewInput) -> tuple[str, ...]:
-    """Returns the columns of a view whose rows change, including hidden key columns. The columns are expressions over
-    the columns of the view's files."""
+    """Returns the columns of an input whose rows change, including its hidden key columns, as expressions over the
+    columns of the input's files."""
     return given.selection((*given.columns, *(key for key in given.keys if key not in given.columns)))
 
 
@@ -219,8 +220,8 @@ def touched_frame(context: Context, spark: SparkSession, given: ViewInput) -> Da
 def frame_at(context: Context, spark: SparkSession, given: ViewInput, version: int) -> DataFrame:
     """The rows of an input at ``version``, with the columns visible to queries.
 
-    If the input is a source, these are the rows of its log without the undecodable records. The log of a source is read
-    in this way for a view that is recomputed because another input of the view replaces rows.
+    If the input is a source, these are the rows of its log without the undecodable records. A view reads the log in
+    this way if the view is recomputed because another of its inputs replaces rows.
     """
     rows = rows_at(spark, path_of(context.warehouse, given), version)
     if given.kind == "source":

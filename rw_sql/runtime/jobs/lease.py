@@ -1,4 +1,4 @@
-"""The lease of a warehouse: a row with a heartbeat that identifies the one process that runs the jobs."""
+"""The lease of a resource group: a row with a heartbeat that identifies the one process that runs the group's jobs."""
 
 from __future__ import annotations
 
@@ -34,15 +34,17 @@ HEARTBEAT_SECONDS, STORE_HEARTBEAT_SECONDS = 2.0, 4.0
 interval applies in an object store, where a renewal takes several requests."""
 
 LEASE_SECONDS = 15.0
-"""If the owner of a warehouse in an object store has written no heartbeat for this number of seconds, another process
-may take the lease. This limit is needed because process ids cannot be checked in an object store.
+"""If an owner has written no heartbeat for this number of seconds, another process may take the lease. The limit does
+not apply to an owner on the same machine if the warehouse is on a local path, because process ids decide there
+(:func:`is_held`).
 """
 
 GONE_SECONDS = 120.0
 """If an owner on another machine has written no heartbeat for this number of seconds, waiting statements assume that
 the owner has ended. Until then, they assume that the heartbeat is late.
 
-A busy process may write its heartbeat late, and the clocks of machines differ.
+The limit is longer than LEASE_SECONDS, because a busy process may write its heartbeat late, and the clocks of machines
+differ.
 """
 
 CLOCKS_SECONDS = 3600.0
@@ -72,12 +74,12 @@ def _place_marks(warehouse: Warehouse) -> set[str]:
 
 
 def is_of_copy(lease: Lease, warehouse: Warehouse) -> bool:
-    """True if the owner took the lease in another folder or bucket, from which this warehouse was copied. The owner's
-    processes then have nothing to do with this warehouse.
+    """True if the owner took the lease in another folder or bucket, and this warehouse is a copy of that place. The
+    owner's processes then do not use this warehouse.
 
-    Returns False if the path or the identity of the folder is the same as for the owner. In this case, the folder may
-    be mounted or linked at two paths, or may have been restored at its path. Also returns False for an owner whose
-    version of rw_sql writes no marks.
+    Returns False if the owner's name contains the mark of this path or of this folder's identity. The same folder may
+    be mounted or linked at two paths, and a restored folder has a new identity at the old path. Also returns False for
+    an owner whose version of rw_sql writes no marks.
     """
     _, is_marked, marks = lease.owner.rpartition(_MARKS)
     return bool(is_marked) and _place_marks(warehouse).isdisjoint(marks.split("."))
@@ -99,9 +101,10 @@ def is_held(lease: Lease | None, *, is_local: bool, now_ms: int) -> bool:
 
 
 def is_owned(lease: Lease | None, *, now_ms: int) -> bool:
-    """True if there is an owner to wait for. An owner with a late heartbeat counts.
+    """True if the lease has an owner for which a statement should wait. An owner on another machine counts until its
+    heartbeat is GONE_SECONDS old.
 
-    On the owner's machine, the owner counts as present while its processes run, even if the warehouse is in an object
+    An owner on this machine counts while its Python process or its JVM runs, even if the warehouse is in an object
     store.
     """
     if lease is None or lease.is_released:
@@ -159,8 +162,8 @@ def _suspended_pids(lease: Lease | None) -> list[int]:
 
 
 def is_orphaned(lease: Lease, *, is_local: bool, now_ms: int) -> bool:
-    """True if the owner's Python process has ended, but the owner's JVM has continued to run for an unusually long
-    time, so that the owner still has the lease.
+    """True if the owner's Python process has ended, but its JVM still runs after the time at which the lease expires.
+    The owner then still holds the lease.
 
     Normally the JVM ends about two seconds after its Python process, unless the JVM is suspended or stuck.
     """
@@ -182,8 +185,8 @@ class LeaseWatch:
     """The last heartbeat, and the time at which this process first saw it. The pair is replaced as a whole, because
     other threads may read it at the same time."""
     _renewed: tuple[str, float] | None = None
-    """The owner whose last renewal of the lease was seen, and the latest time at which the owner can have written this
-    renewal."""
+    """The owner whose renewal of the lease this process saw last, and the latest time at which the owner can have
+    written this renewal."""
 
     def is_renewed(self, lease: Lease, now_ms: int) -> bool:
         """True if this process has seen a renewal of the lease within the last LEASE_SECONDS, or has observed the lease
@@ -211,12 +214,12 @@ class LeaseWatch:
 
 
 _left_behind: set[str] = set()
-"""The names of the owners in this process that have ended. The jobs of these owners have stopped."""
+"""The names of former owners that ran in this process. Their jobs have stopped."""
 
 
 def leave_behind(owner: str) -> None:
     """Makes the lease of an ended owner in this process count as free, even if the lease could not be released in the
-    store. Otherwise, on a local path, the lease would last as long as this process."""
+    store. Without this call, the lease of a warehouse on a local path would be held until this process ends."""
     _left_behind.add(owner)
 
 
@@ -233,7 +236,8 @@ def try_take(
     """Takes the lease of a group if the lease is free. Returns None if the lease is not free, or if another process
     took it first.
 
-    Calls ``on_free`` with the last lease right before it takes the lease.
+    Calls ``on_free`` with the previous lease (None if there was none) right before taking the lease. If ``watch`` is
+    None, the stored times decide whether the lease has expired.
     """
     old = facts.lease(group)
     at = now_ms()
@@ -263,12 +267,12 @@ def try_take(
 
 
 def _is_free(old: Lease | None, at: int, *, is_local: bool, watch: LeaseWatch | None) -> bool:
-    """True if no process owns the warehouse any more.
+    """True if no process holds the lease ``old`` any more.
 
     If the heartbeat decides, this function uses the renewals that ``watch`` observes instead of the times in the lease.
     With the times in the lease, an owner whose clock is ahead would keep the lease too long after its end. An owner
-    whose clock is behind would lose the lease at once. A process on the same machine has the same clock, so it need not
-    observe an expired lease.
+    whose clock is behind would lose the lease at once. A process on the owner's machine has the same clock as the
+    owner, and therefore need not observe an expired lease.
     """
     if old is None or old.is_released:
         return True
@@ -281,7 +285,7 @@ def _is_free(old: Lease | None, at: int, *, is_local: bool, watch: LeaseWatch | 
 
 
 def renewed(lease: Lease, applied_epoch: int, let_go_epoch: int = -1) -> Lease:
-    """The lease with a new heartbeat."""
+    """The lease with a new heartbeat, a new expiry time and the given epochs."""
     at = now_ms()
     return replace(
         lease,

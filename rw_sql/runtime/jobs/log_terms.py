@@ -1,11 +1,11 @@
 """Checks that the upstream's log has not lost records that a source has read from it.
 
 If a log has lost records, it continues with other records at the same offsets, in a later term. In Kafka, the term is
-the leader epoch, a number that grows. Each commit stores the terms of its positions. At its start and for each batch, a
-run compares these terms with the upstream's terms. The terms differ, for example, after each change of a partition's
-leader. If the terms differ, the run sends a request to find out whether the upstream's log has lost records before the
-position. A backfill makes the same comparison with the terms in its history, before it reads a chunk and before it
-commits the chunk.
+the leader epoch, which grows with each change of a partition's leader. Each commit stores the terms of its positions.
+At its start and for each batch, a run compares these terms with the upstream's terms. A newer term upstream does not
+prove a loss, because every change of the leader starts a term. Therefore, if the upstream's term is newer, the run
+sends a request to find out whether the upstream's log has lost records before the position. A backfill makes the same
+comparison with the terms in its history, before it reads a chunk and before it commits the chunk.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LogTerms:
     ) -> LogTerms | None:
         """The terms of a run that begins at the positions ``states``; None for a connector without terms.
 
-        Raises StalledError if the log of a split has lost records that were read.
+        Raises StalledError if the log of a split has lost records that were read, or if the upstream does not respond.
         """
         if not isinstance(kind, TermConnector):
             return None
@@ -66,10 +66,10 @@ class LogTerms:
         and ``ends`` has the offset after the split's last record. Raises StalledError in the same cases as
         :meth:`open`.
 
-        Returns the ranges that :meth:`require_read` must check before the commit. The term of a record shows only that
-        the log of this term contains the offsets up to the record. The last offsets of a range may have no records,
-        because a transaction's marker and an aborted or compacted record occupy offsets too. These offsets may be of a
-        later term.
+        Returns the ranges that may end with offsets without a record. :meth:`require_read` must check these ranges
+        before the commit. A record's term proves only that the log of this term contains the offsets up to this record.
+        A transaction's marker and an aborted or compacted record occupy offsets too, so the offsets after the last
+        record of a range may belong to a later term.
 
         If a log loses records while the batch is fetched, the fetch itself fails.
         """
@@ -85,7 +85,7 @@ class LogTerms:
         """Checks the ranges that :meth:`note_fetched` has returned. Must be called after the ranges were read and
         before the batch is committed.
 
-        Raises StalledError in the same cases as :meth:`open`, and if the log may have lost records while they were
+        Raises StalledError in the same cases as :meth:`open`, and if the log may have lost records while the batch was
         read. In the latter case, the batch must be read again.
         """
         try:

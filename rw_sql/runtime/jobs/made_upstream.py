@@ -3,13 +3,13 @@ publication.
 
 The record is a file beside the checkpoints. The record includes the source's definition and the place of the objects.
 The objects can therefore be dropped after the source was dropped, even if the source's connection names another server
-by then. The record is written before an object is created, so that neither a failed attempt nor a killed process ever
+by then. The record is written before an object is created. Therefore, neither a failed attempt nor a killed process
 leaves an unrecorded object.
 
-A server may have several addresses. If the connection names another address by now, the place in the record may be the
-same server under its former address. Therefore, an object at the place in the record is kept if a source in the catalog
-uses an object of the same name at any address. But if the identities of the servers show that the two addresses are
-those of different servers, the object is dropped. The same rule applies to a publication at the present address.
+A server may have several addresses. If the connection now names another address than the record, both addresses may
+belong to the same server. Therefore, an object at the recorded address is kept if a source in the catalog uses an
+object of the same name at any address. But if the identities of the servers show that the source uses another server,
+the object is dropped. The same rule applies to a publication at the present address.
 
 Another source may use the objects of a dropped source, for example because a source was created again with the same
 names before the first source's slot could be dropped. Such a source inherits the objects. The inherited objects are
@@ -55,7 +55,7 @@ _OF_DATABASE = (*_SERVER, "database.name")
 _OF_SUBSCRIPTION = ("service.url", "topic", "subscription.name")
 _ADDRESS = (*_SERVER, "service.url")
 _PLACE = (*_OF_DATABASE, *_OBJECTS.values(), *_OF_SUBSCRIPTION)
-"""The options that determine where the objects are."""
+"""The options that determine the server and the names of the objects."""
 
 _NAMED_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "postgres-cdc": {"slot": (*_OF_DATABASE, "slot.name"), "publication": (*_OF_DATABASE, "publication.name")},
@@ -68,9 +68,9 @@ _SECONDS = 8.0
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 5.0, 3600.0
 
 _RETRIES: dict[tuple[str, int], tuple[float, float]] = {}
-"""Maps each source whose objects could not be dropped, as (warehouse, source), to the time of the next try on the
-monotonic clock, and the delay after that try. The delay is needed because an upstream that no longer exists must not
-slow down the owner at every statement."""
+"""Maps each source whose objects could not be dropped, as (warehouse, source), to two values: the time of the next
+retry on the monotonic clock, and the delay that follows this retry if it fails. Without a delay, an upstream that no
+longer exists would slow down the owner at every statement."""
 
 
 def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
@@ -80,17 +80,18 @@ def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
     mark on the server. Without the mark, the source's attempt to create the publication may have failed, and another
     client may have created the publication since then.
 
-    ``inherited`` lists the objects that this source uses, and that a run of a dropped source has created.
+    ``inherited`` lists the objects that this source uses although a run of a dropped source has created them.
     """
     return _read(warehouse, source.id)
 
 
 def note_made(warehouse: Warehouse, source: SourceRecord, options: PlannedOptions = (), **made: bool) -> None:
-    """Records that a run creates a slot or a publication. The record also contains the source's current definition and
-    the place that the source's effective ``options`` name.
+    """Records the objects in ``made`` (slot, publication) that a run creates. The record also contains the source's
+    current definition and the place that the source's effective ``options`` name.
 
-    Former places are kept, because the objects that runs have created there still exist. If the present options name
-    another slot or publication, the earlier runs have not created that object.
+    Former places stay in the record, because the objects that earlier runs have created there still exist. If the
+    present options name another slot or publication than before, the record no longer states that an earlier run has
+    created this object.
     """
     _note(warehouse, source, options, made)
 
@@ -150,7 +151,8 @@ def _place_of(options: PlannedOptions) -> dict[str, str]:
 
 
 def _at(options: PlannedOptions, made: Mapping[str, Any]) -> PlannedOptions:
-    """The options with the place in the record ``made``. The connection may name another place by now."""
+    """The options ``options``, but with the place from the record ``made``, because the connection may now name another
+    place."""
     place: Mapping[str, str] | None = made.get("place")
     if place is None:
         return options
@@ -164,7 +166,7 @@ def _at(options: PlannedOptions, made: Mapping[str, Any]) -> PlannedOptions:
 
 def has_slot_to_drop(context: Context, snapshot: Snapshot, options: Mapping[str, str]) -> bool:
     """True if a source that is not in the catalog ``snapshot`` still has a slot on the server that ``options`` name.
-    This slot is dropped soon, so that the server can create another slot."""
+    This slot will be dropped soon. Afterwards, the server can create another slot."""
     warehouse = context.warehouse
     for name in warehouse.list_names(f"{warehouse.uri}/checkpoints"):
         id_ = name.removeprefix("ranges-")
@@ -274,8 +276,9 @@ def _without_used(
 
     ``here`` are the resolved options if ``own`` has the present address of the server. In this case, a source with
     another address also counts as a user of an object with the same name, if it has found the object on a server with
-    the same identity. If such a source has created its object itself, it reads another server, such as a copy with the
-    same identity. Raises CaptureError if the server does not respond.
+    the same identity. A source that has created its object itself does not count, because it reads another server, such
+    as a copy with the same identity. If ``own`` has another address, ``here`` is None. Raises CaptureError if the
+    server does not respond.
     """
     left = dict(made)
     for source in snapshot.all("source"):
@@ -317,10 +320,9 @@ def _without_named(
     options: Mapping[str, str],
     kinds: Collection[str],
 ) -> dict[str, bool]:
-    """Does the same as :func:`_without_used`, but only for objects of these ``kinds``. Leaves out an object if a source
-    in the catalog uses an object of the same name, at any address. But if the server that ``options`` name is certainly
-    another server, the object stays in the result. The source in the catalog does not inherit the object, because the
-    two addresses may also be the addresses of two different servers."""
+    """Returns ``made`` without the objects of ``kinds`` whose names a source in the catalog uses at any address. But if
+    the server that ``options`` name is certainly not the server of that source, the object stays in the result. The
+    source does not inherit an object that is left out, because the two addresses may belong to different servers."""
     left = dict(made)
     for source in snapshot.all("source"):
         if source.connector != connector_of(statement):
@@ -352,8 +354,8 @@ def _is_another_server(snapshot: Snapshot, kind: Connector, source: SourceRecord
 
 
 def _systems_of(snapshot: Snapshot, kind: Connector, source: SourceRecord) -> set[str] | None:
-    """The identities of the servers from which the positions of ``source`` come; None if some of these identities are
-    unknown."""
+    """The identities of the servers from which the positions of ``source`` come; None if an identity is unknown or if
+    the source has no positions."""
     rows = snapshot.states(ingest_fragment(source.id))
     read = {kind.decode_state(split, row.state).cluster for split, row in rows.items() if row.state != FORGOTTEN}
     systems = {system for cluster in read if (system := _system(cluster)) is not None}
@@ -362,7 +364,7 @@ def _systems_of(snapshot: Snapshot, kind: Connector, source: SourceRecord) -> se
 
 def _system_at(kind: Connector, options: Mapping[str, str]) -> str | None:
     """The identity of the server that ``options`` name; None if the server reports no identity. Raises CaptureError if
-    the server does not respond, so that the caller tries again later."""
+    the server does not respond; the caller then tries again later."""
     seen = kind.look(options, timeout=_SECONDS)
     if not seen.is_reachable and isinstance(kind, ChangeConnector):
         kind.owns_publication(options, timeout=_SECONDS)  # raises the error, with the kind of the failure
@@ -392,7 +394,7 @@ def _address(kind: Connector, options: Mapping[str, str]) -> dict[str, str | Non
 
 
 def _is_named(kind: Connector, own: PlannedOptions, others: PlannedOptions, what: str) -> bool:
-    """True if the options name an object of the same name, at any address."""
+    """True if the two sets of options name the same object, apart from the server's address."""
     return _without_address(_named(kind, own, what)) == _without_address(_named(kind, others, what))
 
 
@@ -401,8 +403,8 @@ def _without_address(named: Mapping[str, str | None]) -> dict[str, str | None]:
 
 
 def _read(warehouse: Warehouse, source_id: int) -> dict[str, Any]:
-    """The record. If the record cannot be read, logs a warning and returns an empty record. The objects upstream must
-    then be dropped manually."""
+    """The record of a source's objects; empty if there is no record. If the record cannot be read, logs a warning and
+    returns an empty record. The objects upstream must then be dropped manually."""
     try:
         body: dict[str, Any] | None = warehouse.read_json(_path(warehouse, source_id))
     except FileNotFoundError:

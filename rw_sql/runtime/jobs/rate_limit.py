@@ -1,5 +1,5 @@
-"""Defines the limits of a reader. They limit how often the reader starts a batch, how many records a batch has, and how
-many records per second the reader reads."""
+"""Defines the limits of a reader: how often it starts a batch, how many records a batch has, and how many records per
+second the reader reads."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ BATCH_RECORDS = 2_500_000
 The limit bounds the work that is lost if a pause cancels a batch.
 
 Every batch costs its reader and each view about a second of CPU time, so smaller batches would make catching up more
-expensive. With more cores, the maximum is proportionally higher, and a batch with the maximum number of records takes
-about the same time.
+expensive. With more cores, the maximum is proportionally higher, so a batch of the maximum size takes about as long as
+with two cores.
 """
 
 _MOST_IN_AN_INTERVAL = 10_000_000
 """The maximum number of records in a batch, with two cores, if the barrier interval is long. This maximum is higher
-than ``BATCH_RECORDS``, so that a batch can contain all records of the interval."""
+than ``BATCH_RECORDS``, because more records arrive during a long interval, and one batch should read all of them."""
 
 _RATE_INTERVAL_MS = 1000
-"""The batch interval, in milliseconds, of a source with a rate limit. Each batch then reads the records of one
-second."""
+"""The minimum batch interval, in milliseconds, of a source with a rate limit. At this interval, each batch reads the
+records of one second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """The minimum interval between batches, and the maximum number of records in a batch. If the interval is 0, a batch
-    starts as soon as there is data.
+    """The minimum interval between batches, and the maximum number of records in a batch. If ``interval_ms`` is 0, a
+    batch starts as soon as there is data.
 
     ``per_second`` is the maximum average rate of records over any sequence of batches; None if there is no limit.
     """
@@ -75,8 +75,8 @@ class Throttle:
     _is_over: threading.Event = field(default_factory=threading.Event)
 
     def take(self, records: int) -> bool:
-        """Waits until a batch of ``records`` records may be written; returns False if :meth:`end` interrupted the
-        wait."""
+        """Waits until a batch of ``records`` records may be written. Returns False if :meth:`end` was called before or
+        during the wait."""
         if self.per_second is None:
             return not self._is_over.is_set()
         now = self.clock()
@@ -87,5 +87,5 @@ class Throttle:
         return not self._is_over.is_set()
 
     def end(self) -> None:
-        """Ends all waits."""
+        """Ends the wait in progress and all later waits."""
         self._is_over.set()

@@ -1,5 +1,5 @@
-"""Detects owners that no longer write to the warehouse, and determines the reason. The statuses that such an owner has
-stored are no longer valid.
+"""Detects owners that no longer write to the warehouse, and determines the reason. The job statuses that such an owner
+has stored are no longer valid.
 
 Only the owner itself sees the error with which its writes fail. Other processes see only the age of the owner's
 heartbeat. These processes find the reason through the operating system, without writing anything themselves.
@@ -34,7 +34,8 @@ be written. SILENT: the cause is not known. SUSPENDED: a signal has suspended th
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """The reason why an owner writes nothing. ``obstacle`` is known only if nothing can be written to the warehouse."""
+    """The reason why an owner writes nothing. ``word`` is the reason's first word, and ``told`` is the remaining text.
+    ``obstacle`` is None unless a known obstacle prevents all writes to the warehouse."""
 
     word: str
     told: str
@@ -84,11 +85,11 @@ def silence_of(context: Context, lease: Lease, at_ms: int | None = None) -> Sile
 
 
 def obstacle_before(context: Context, lease: Lease) -> Obstacle | None:
-    """The obstacle that prevents the holder of a lease from writing to a warehouse on a local path, if this machine can
-    detect the obstacle.
+    """The obstacle that prevents the holder of a lease from writing to a warehouse on a local path, or None if this
+    machine detects no obstacle.
 
-    The mounts and the user of an owner on another machine are not known here. For such an owner, only a full file
-    system counts as an obstacle.
+    This machine does not know the mounts and the user of an owner on another machine. For such an owner, only a full
+    file system counts as an obstacle.
     """
     if lease.host != this_machine():
         return visible_obstacle(context.warehouse, is_here=False)

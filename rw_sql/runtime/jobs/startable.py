@@ -34,7 +34,7 @@ DISCOVERING = "DISCOVERING"
 
 def require_usable(look: Upstream | SinkLook) -> None:
     """Raises StalledError if the upstream or target does not respond, or if the client refuses the value of an option.
-    Only a statement or the secret's backend can change such a value."""
+    Such an error lasts until a statement or the secret's backend changes the value."""
     if look.refused_key is not None:
         raise StalledError(f"{look.error}: {look.hint}", is_lasting=True)
     if look.error is not None:
@@ -60,8 +60,8 @@ def require_same(
 ) -> None:
     """Raises StalledError, with a remedy, if the positions belong to another upstream.
 
-    The offsets are not compared with the upstream's bounds, because the known positions of a running reader may be
-    outdated.
+    This function does not compare the positions with the upstream's bounds, because the known positions of a running
+    reader may be outdated.
     """
     by_status = _by_status(splits, states, upstream)
     for status in (OTHER_CLUSTER, RECREATED, ORPHAN):
@@ -71,8 +71,8 @@ def require_same(
 
 
 def require_incarnations(name: str, known: Mapping[str, str | None], now: Mapping[str, str | None]) -> None:
-    """Raises StalledError if a part of an upstream, such as a topic, was replaced after a batch was read from this
-    part.
+    """Raises StalledError if a part of an upstream, such as a topic, was replaced or has disappeared after a batch was
+    read from this part.
 
     ``known`` maps each part to the incarnation that the reader knows, and ``now`` maps each existing part to its
     present incarnation. The error for a missing part is not final, because the part may exist again soon. For example,
@@ -101,8 +101,8 @@ def require_readable(
     upstream: Upstream,
     kind: Connector | None = None,
 ) -> None:
-    """Raises StalledError, with a remedy, if a reader cannot start at the positions. ``kind`` is the source's
-    connector."""
+    """Raises StalledError, with a remedy, if a reader cannot start at the positions ``states``. ``kind`` is the
+    source's connector."""
     require_splits(splits, upstream)
     require_same(name, splits, states, upstream, kind)
     by_status = _by_status(splits, states, upstream)
@@ -128,11 +128,12 @@ def expired_splits(
     upstream: Upstream,
     kind: Connector | None = None,
 ) -> Iterator[None]:
-    """A context manager in which a reader opens its stream. Raises StalledError, with a remedy, if a split may have
-    lost unread records. The split's bounds do not show such a loss if the split has no records at present.
+    """A context manager in which a reader opens its stream. If the stream raises LostRecordsError for a split that may
+    have lost unread records, raises StalledError with a remedy. The bounds of a split that is empty now do not show
+    such a loss.
 
-    The remedy includes all splits that have no records and were not read completely, because these splits may have lost
-    unread records too. Moving a split without records repeats no records. ``kind`` is the source's connector.
+    The remedy also moves all other splits that are empty now and were not read completely, because they may have lost
+    unread records too. Moving an empty split repeats no records. ``kind`` is the source's connector.
     """
     try:
         yield
@@ -149,8 +150,8 @@ def expired_splits(
 
 
 def _move(name: str, where: str, found: list[str], splits: tuple[str, ...]) -> str:
-    """Returns the statements that move the splits ``found``. The other splits keep their positions, because records
-    would be repeated if these splits were moved too."""
+    """Returns the statements that move the splits ``found``. The other splits keep their positions, because moving them
+    would repeat records."""
     only = f" FOR SPLITS ({', '.join(literal(split) for split in found)})" if len(found) < len(splits) else ""
     return (
         f"PAUSE SOURCE {sql_name(name)}; INJECT SOURCE OFFSETS {sql_name(name)} TO {where}{only}; "

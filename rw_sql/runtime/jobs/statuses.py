@@ -29,8 +29,8 @@ IDLE = "idle: nothing to read, the next record wakes it"
 
 
 def present_statuses(context: Context) -> dict[str, JobStatus]:
-    """The status of each job by its name. A job whose group has no owner does not run, regardless of its last reported
-    status."""
+    """The status of each job by its name. If a job's group has no owner, the job is STOPPED, regardless of its last
+    reported status."""
     statuses = dict(context.metastore.jobs.job_statuses())
     owned, snapshot = owned_groups(context), context.metastore.snapshot()
     if context.metastore.jobs.leases().keys() <= {DEFAULT_GROUP} <= owned:
@@ -43,8 +43,8 @@ def present_statuses(context: Context) -> dict[str, JobStatus]:
 
 
 def jobs_at_rest(context: Context) -> frozenset[str]:
-    """The jobs that the owner reports as being at rest. Such a job has read all records. If the job's input has new
-    records, the job will be woken very soon."""
+    """The jobs that the owner reports as being at rest. Such a job has read all records. As soon as the owner notices
+    new records in the job's input, the owner wakes the job."""
     return frozenset(
         job
         for job, status in present_statuses(context).items()
@@ -55,9 +55,9 @@ def jobs_at_rest(context: Context) -> frozenset[str]:
 def as_taken_over(
     statuses: Iterable[JobStatus], snapshot: Snapshot, at_ms: int, group: str = DEFAULT_GROUP
 ) -> list[JobStatus]:
-    """The statuses that a new owner of a group reports for the group's jobs before it has started them. ``statuses``
-    are the last statuses of the previous owner. The status STOPPED stays valid, so jobs with this status are left
-    out."""
+    """The statuses that a new owner of a group reports for the group's jobs before it has started them: STARTING for
+    the jobs that the catalog requires, STOPPED for the others. ``statuses`` are the last statuses of the previous
+    owner. Jobs that are already STOPPED are left out, because this status stays valid."""
     wanted = desired_jobs(snapshot)
     return [
         replace(status, state=STARTING if status.job in wanted else STOPPED, reason=None, run=None, updated_ms=at_ms)
@@ -70,10 +70,10 @@ def shown_statuses(context: Context, snapshot: Snapshot, real: Snapshot | None =
     """Returns the status of each job, as shown by SHOW statements, the status page and the metrics.
 
     A job's status is the status that the owner reported, if this status is still valid. If the owner has reported no
-    status for a job, the job's status is STARTING. A job whose group has no owner does not run, and the jobs of an
-    owner that writes nothing are STALLED. Until the owner has applied a pause, the readers of the paused source count
-    as possibly running, regardless of their reported status. If ``snapshot`` is the catalog that a block would produce,
-    ``real`` is the warehouse's present catalog.
+    status for a job, the job's status is STARTING. A job whose group has no owner is STOPPED, and the running jobs of
+    an owner that writes nothing are STALLED. Until the owner has applied a pause, the readers of the paused source are
+    STOPPING, regardless of their reported status. If ``snapshot`` is the catalog that a block would produce, ``real``
+    is the warehouse's present catalog; otherwise, ``real`` is None.
     """
     statuses = present_statuses(context)
     owned = owned_groups(context)
@@ -111,9 +111,9 @@ def shown_statuses(context: Context, snapshot: Snapshot, real: Snapshot | None =
 
 
 def _without_outdated(context: Context, statuses: Mapping[str, JobStatus], snapshot: Snapshot) -> dict[str, JobStatus]:
-    """Returns the given statuses, but with STALLED for each running or starting job whose owner writes nothing. Such a
-    job may have failed since its last status was stored. If nothing can be written to the warehouse, the job commits
-    nothing."""
+    """Returns ``statuses``, but with STALLED for each running or starting job whose owner writes nothing. Such a job
+    may have failed since its last status was stored. If nothing can be written to the warehouse, the job cannot commit
+    either."""
     silent = {
         group: silence.reason
         for group, lease in context.metastore.jobs.leases().items()
@@ -136,8 +136,8 @@ def _jobs_of(snapshot: Snapshot, source: SourceRecord) -> tuple[str, ...]:
 def _with_unreported(
     statuses: Mapping[str, JobStatus], snapshot: Snapshot, owned: Collection[str]
 ) -> dict[str, JobStatus]:
-    """Returns the given statuses. Adds the status STARTING for each job without a status, if the catalog requires the
-    job and the job's group has an owner."""
+    """Returns ``statuses`` and, in addition, the status STARTING for each required job that has no status and whose
+    group has an owner."""
     missing = {job: id_ for job, id_ in _wanted(snapshot).items() if job not in statuses}
     started = {job: id_ for job, id_ in missing.items() if group_of(snapshot, id_) in owned}
     return {**statuses, **{job: JobStatus(job=job, object_id=id_, state=STARTING) for job, id_ in started.items()}}
@@ -160,7 +160,7 @@ def run_mark(status: JobStatus | None) -> object:
     """A value, computed from a status, that changes when the job makes progress. Retries of a stalled job do not change
     this value.
 
-    While Spark makes progress in a long batch of a job, the owner updates the job's status.
+    While Spark makes progress in a long batch of a job, the owner updates the job's status, which changes this value.
     """
     if status is None or status.state == STALLED:
         return None

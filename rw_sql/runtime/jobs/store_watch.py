@@ -36,7 +36,7 @@ class StoreProblem:
 
 
 class StoreWatch:
-    """Records whether the writes of this process to its warehouse, as the owner of jobs, succeed. Thread-safe.
+    """Records whether this process, as an owner of jobs, can write to its warehouse. Thread-safe.
 
     While the writes fail, the owner starts no job, and logs one line at the beginning, further lines at growing
     intervals, and one line at the end.
@@ -101,10 +101,11 @@ class StoreWatch:
             )
 
     def may_write(self, writer: str, warehouse: Warehouse) -> bool:
-        """Returns False if a write would fail for the known reason.
+        """Returns False if a known obstacle has made the last writes fail and still exists. In an object store, the
+        method tests nothing and returns True.
 
-        On a local path, this method tries to write a small file. Without this test, delta-rs would print the traceback
-        of a panic for each failed write.
+        If the last writes to a local path have failed, this method tries to write a small file. Without this test,
+        delta-rs would print the traceback of a panic for each failed write.
         """
         obstacle = self.obstacle
         if obstacle is None or not warehouse.is_local or writer not in self._failing:
@@ -115,8 +116,8 @@ class StoreWatch:
         return error is None
 
     def explains(self, error: Exception, warehouse: Warehouse) -> bool:
-        """True if a job has failed for the same reason as all writes to the warehouse. This reason is logged once for
-        all jobs."""
+        """True if the error of a job has the same reason as the failure of all writes to the warehouse. This reason is
+        logged once for all jobs."""
         obstacle = obstacle_of(error, warehouse.uri)
         if obstacle is None:
             return False

@@ -58,8 +58,8 @@ class BrokenOffError(Exception):
 
 
 class StreamingRun:
-    """The query of one run, or the thread that writes the run's batches in place of a query. Batches run in a separate
-    thread. A stop may come from any other thread."""
+    """The query of one run, or the thread that writes the run's batches in place of a query. The batches run in one
+    separate thread. Any other thread may stop the run."""
 
     def __init__(self, job_id: str, note: Callable[[str, int, float], None] | None = None) -> None:
         """``note`` is called after each successful batch. ``note`` receives the job, the end of the batch in
@@ -113,7 +113,7 @@ class StreamingRun:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """A context manager for writing a batch. A stop waits a short time for the end of the ``with`` block
+        """A context manager for writing a batch. A stop waits up to GRACE_SECONDS for the end of the ``with`` block
         (:meth:`wait_idle`)."""
         self._idle.clear()
         try:
@@ -145,12 +145,12 @@ class StreamingRun:
 
     @property
     def is_begun(self) -> bool:
-        """True once there is something to stop: a query, or a thread in its place."""
+        """True if the run has something to stop: a query, or a thread in its place."""
         return self.query is not None or self.thread is not None
 
     @property
     def is_stopping(self) -> bool:
-        """True as soon as the query is being stopped."""
+        """True after a stop of the query has begun."""
         return self._is_stopping
 
     @property
@@ -165,7 +165,8 @@ class StreamingRun:
         return 0.0 if since is None else time.monotonic() - since
 
     def failure(self) -> Failure | None:
-        """The reason why the query ended without being stopped; None while it is active.
+        """The reason why the query, or the thread in its place, ended although nothing stopped it; None while it is
+        active.
 
         The end of a query may be noticed up to 0.1 seconds late.
         """
@@ -198,7 +199,8 @@ class StreamingRun:
         return self._idle.wait(seconds)
 
     def expect_stop(self) -> None:
-        """Marks the query as being stopped. Later errors of the query's batch do not count as failures."""
+        """Marks the query as being stopped. Errors that the query's batch raises afterwards do not count as
+        failures."""
         self._is_stopping = True
 
     def end_query(self) -> None:
@@ -208,7 +210,7 @@ class StreamingRun:
             query.stop()
 
     def cancel(self) -> None:
-        """Stops the query, and cancels the batch in progress. Returns once Spark has ended the query."""
+        """Stops the query, and cancels the batch in progress. Returns after Spark has ended the query."""
         self.expect_stop()
         if self.thread is not None:
             self.thread.stop()
@@ -216,14 +218,16 @@ class StreamingRun:
             self.query.stop()
 
     def stop(self) -> None:
-        """Stops the query. The batch in progress has GRACE_SECONDS to finish, then it is cancelled."""
+        """Stops the query. The batch in progress has GRACE_SECONDS to finish. After this time, the batch is
+        cancelled."""
         self.wait_idle(GRACE_SECONDS)
         self.cancel()
 
     def forbid(self, seconds: float = -1) -> bool:
         """Waits for a commit in progress, and prevents further commits.
 
-        Returns False if the wait takes longer than ``seconds``.
+        If the wait takes longer than ``seconds``, returns False and prevents nothing. The default -1 means that there
+        is no limit.
         """
         if not self._turn.acquire(timeout=seconds):
             return False

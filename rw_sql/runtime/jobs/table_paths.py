@@ -40,7 +40,7 @@ def table_path(warehouse: Warehouse, snapshot: Snapshot, object_id: int) -> str:
 
 
 def look_at_table(warehouse: Warehouse, sessions: SparkSessions, name: str) -> TableLook:
-    """Looks up a table by the table's name in Spark SQL. The result is empty if the table does not exist or is not a
+    """Looks up a table by the table's name in Spark SQL. The result has no path if the table does not exist or is not a
     Delta table."""
     from pyspark.errors import PySparkException
 
@@ -84,9 +84,9 @@ def require_table(warehouse: Warehouse, record: ObjectRecord | None) -> None:
     """Raises TableNotFoundError if ``record`` is a table of the user that this process does not find. Raises OSError if
     the table's store does not respond.
 
-    Such a table exists at the time when a view or sink is created. Later, another program may delete the table, or a
-    process with another environment may look for the table in another store. A missing table must not be treated as a
-    table without rows. The table of any other object may not exist yet.
+    When a view or sink is created, its input tables exist. Later, another program may delete such a table, or a process
+    with another environment may look for the table in another store. A missing table must not be treated as a table
+    without rows. Tables of other objects are not checked, because their jobs may not have created them yet.
     """
     if isinstance(record, DeltaTableRecord) and latest_version(warehouse, record.path) < 0:
         raise TableNotFoundError(f"there is no Delta table at {record.path}")
@@ -96,7 +96,7 @@ def require_table(warehouse: Warehouse, record: ObjectRecord | None) -> None:
 def users_table(record: ObjectRecord | None) -> Iterator[None]:
     """A context manager that converts errors if ``record`` is a table of the user. An error of the table's store, or
     the error for a missing table, becomes SqlError UPSTREAM_UNREACHABLE, because the table may be in another store than
-    the warehouse."""
+    the warehouse. The warehouse itself may be reachable."""
     try:
         yield
     except (OSError, DeltaError) as error:
@@ -146,7 +146,7 @@ def with_remedy(
     log by an empty log.
 
     ``again`` are the statements that re-create the view or sink. ``rebuild`` are the statements that re-create the view
-    or sink from the existing rows.
+    or sink from the existing rows; if ``rebuild`` is empty, the remedy is ``again``.
     """
     if failure is None:
         return failure

@@ -22,8 +22,9 @@ WAITING = "waiting to start"
 def unfinished_backfills(
     metastore: Metastore, snapshot: Snapshot, of: Sequence[MaterializedViewRecord] | None = None
 ) -> dict[str, BackfillProgress]:
-    """The progress, by job, of views with an unfinished backfill, tables that are being refreshed, and tables whose
-    snapshot is being read. If ``of`` is given, only the views and tables in ``of`` are considered."""
+    """The progress, by job, of three kinds of objects: views with an unfinished backfill, tables whose refresh is in
+    progress, and tables whose upstream snapshot is being read. If ``of`` is given, only the views and tables in ``of``
+    are considered."""
     kept = snapshot.kept if of is None else of
     ids = None if of is None else {view.id for view in of}
     views = [view for view in kept if view.histories]
@@ -71,8 +72,8 @@ def _job(record: RefreshRecord) -> str:
 
 
 def _of_refresh(record: RefreshRecord, told: BackfillProgress | None) -> BackfillProgress:
-    """Returns the progress of this refresh as reported by the table's job. If the job has not started the refresh, the
-    result shows no progress."""
+    """Returns the progress that the table's job has reported for this refresh. If the job has not started the refresh
+    yet, the result is a progress of 0 rows."""
     if told is not None and not told.is_over and told.started_ms >= (record.triggered_ms or 0):
         return told
     return BackfillProgress(

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class Wakes:
     """Stores the jobs that should be woken. Thread-safe.
 
-    ``on_request`` is called after each request. The owner's loop sets this function. A request has no effect on a job
-    that is not at rest.
+    The owner's loop sets ``on_request``. This function is called after a request of a statement, if any job is at rest,
+    and after a batch of a job in :meth:`watch_inputs`. A request has no effect on a job that is not at rest.
     """
 
     def __init__(self) -> None:
@@ -53,18 +53,17 @@ class Wakes:
         return at is not None and time.monotonic() - at <= within_seconds
 
     def watch_inputs(self, jobs: frozenset[str]) -> None:
-        """Sets the running jobs whose output is read by a job at rest. The next batch of each of these running jobs is
-        reported at once."""
+        """Sets the running jobs whose output is read by a job at rest. Each batch of such a running job is reported to
+        the owner's loop at once."""
         self._inputs = jobs
 
     def follow(self, object_id: int, call: Callable[[], None]) -> None:
-        """Calls ``call`` after each batch that a job of this process writes for an object. ``call`` must return at
-        once."""
+        """Calls ``call`` after each batch that a job of this process writes for an object. ``call`` must not block."""
         with self._lock:
             self._followers[object_id] = (*self._followers.get(object_id, ()), call)
 
     def unfollow(self, object_id: int, call: Callable[[], None]) -> None:
-        """Ends :meth:`follow`."""
+        """Ends the calls of ``call`` that :meth:`follow` has requested."""
         with self._lock:
             left = tuple(other for other in self._followers.pop(object_id, ()) if other != call)
             if left:

@@ -1,8 +1,8 @@
-"""Observes running jobs. The package contains lags, metrics, FLUSH and WAIT.
+"""Measures the lags and metrics of running jobs, and implements FLUSH and WAIT.
 
-The module ``upstream_watcher`` checks the sources at rest for new records and new splits, and defines the default
-interval at which any source is checked for new splits.
+The module ``upstream_watcher`` checks the sources at rest for new records and new splits. It also defines the default
+interval at which readers check for new splits.
 
-Imports: ``direct``, ``positions``, ``jobs``, ``delta`` and below. Begin with ``metrics`` (every metric with its
-meaning) or ``lag``.
+Of the packages of ``runtime``, this package may import only ``direct`` and those below it, such as ``positions``,
+``jobs`` and ``delta``. Begin with ``metrics`` (every metric with its meaning) or ``lag``.
 """

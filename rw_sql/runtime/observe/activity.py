@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from rw_sql.runtime.observe.commit_numbers import CommitCache
 
 WINDOW_MS = 60_000
-"""The length in milliseconds of the period before a measurement. The commits in this period determine the rows per
-second."""
+"""The length, in milliseconds, of the period before a measurement whose commits determine the rows per second."""
 _MOST_COMMITS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """The time of a job's last batch, and the number of rows per second that the job has added, replaced or removed
-    during the last minute."""
+    """The time of a job's last batch (None if no batch was found), and the number of rows per second that the job has
+    added, replaced or removed during the last minute. For a job with many commits, only the latest commits of this
+    minute count."""
 
     last_ms: int | None = None
     rows_per_second: float = 0.0
 
 
 def measure_activity(context: Context, snapshot: Snapshot, at_ms: int) -> dict[str, Activity]:
-    """The activity of each job with a table: shared sources, tables and views."""
+    """The activity of each job that writes a table of the warehouse: the jobs of shared sources, tables and views."""
     warehouse = context.warehouse
     shared = [source for source in snapshot.all("source") if source.is_shared]
     tables = {ingest_fragment(source.id): warehouse.data(source.id, source.generation) for source in shared}

@@ -1,4 +1,4 @@
-"""Requests the ends of the upstreams of many sources. One request serves all sources of a cluster."""
+"""Requests the end offsets of the upstreams of many sources. The sources of one cluster share their requests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def by_cluster(
 
 
 def look_at_cluster(group: Sequence[Looked], seconds: float = RESOLVE_TIMEOUT_SECONDS) -> dict[int, Upstream]:
-    """Returns the ends of the sources of one cluster, by source id. In the result, each split starts at 0.
+    """Returns the ends of the sources of one cluster, by source id. The starts of the splits are not requested; in the
+    result, they are 0.
 
     A source with a split whose end cannot be read is left out. Raises OSError if the cluster does not respond to a
     request within ``seconds``.

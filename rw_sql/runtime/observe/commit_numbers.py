@@ -1,8 +1,8 @@
 """Reads the numbers of rows in the commits of Delta tables. The module keeps the numbers in memory, because a commit
 never changes.
 
-Each scrape and each look at the status page needs the numbers of all commits that a reader has not read. Without the
-cache of this module, each scrape and each look would read these commits again.
+Each scrape of the metrics and each request for the status page needs the numbers of all commits that the readers have
+not read yet. Without this module's cache, each of them would read the files of these commits again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MOST_KEPT = 50_000
 """The maximum number of commits in a cache, over all tables. Each commit takes about 350 bytes."""
 
 _READ_AT_ONCE = 16
-"""The number of commits of a table in an object store that are read at the same time."""
+"""The maximum number of commits of a table in an object store that are read in parallel."""
 
 _KEY = "commit_numbers"
 
@@ -74,7 +74,7 @@ class CommitNumbers:
 
     @staticmethod
     def of(actions: list[dict[str, Any]]) -> CommitNumbers:
-        """The numbers of a commit with these actions."""
+        """The numbers of the commit that consists of ``actions``."""
         made = job_commit(actions)
         is_batch = made is not None and made.batch >= 0
         written = written_rows(actions)
@@ -123,7 +123,7 @@ class CommitCache:
         self._ids: dict[str, str] = {}
         self._lock = threading.Lock()
         self.counts = RowCounts()
-        """The rows of the commits that readers have not read."""
+        """The row counts of the commits that readers have not read yet."""
         self.without_rows: dict[Kind, tuple[int, int]] = {}
         """Maps a table and a kind of reader to a range of versions (the end is exclusive). The commits in this range
         have no rows for readers of this kind."""
@@ -185,8 +185,8 @@ def commit_cache(context: Context) -> CommitCache:
 
 
 class LogReading:
-    """Reads the logs of tables for one measurement. Reads the newest version and the id of each table once, and reads
-    commits within a time limit.
+    """Reads the logs of tables for one measurement. Reads the newest version and the id of each table only once, and
+    reads commits within a time limit.
 
     ``seconds`` limits the time for reading commits that are not in the cache. If the time limit is reached, some
     numbers remain unknown. The next measurement continues where this measurement ended.
@@ -236,9 +236,9 @@ class LogReading:
             return self.cache.read(*key, version)
 
     def read_ahead(self, table: str, version: int, newest: int) -> None:
-        """If the table is in an object store, reads the next commits from ``version`` on into the cache, at most up to
-        ``newest``. Each commit takes a request, so several commits are read at the same time. This method ignores
-        errors; :meth:`read` raises them."""
+        """If the table is in an object store, reads up to ``_READ_AT_ONCE`` commits into the cache, from ``version`` on
+        and at most up to ``newest``. The commits are read in parallel, because each commit takes a request. This method
+        ignores errors; a later :meth:`read` raises them."""
         if version >= newest or self._warehouse.files_at(table).is_local:
             return
         key = self.key_of(table)

@@ -65,15 +65,16 @@ def flush(
     discover_now: Callable[[int], None] | None = None,
     shown: Waiting | None = None,
 ) -> tuple[ResultRow, ...]:
-    """Waits for all sources, views and sinks except paused and stalled objects. The result names the paused and stalled
-    objects.
+    """Waits until all sources, views and sinks, except paused and stalled ones, have read the existing records. The
+    result has one row for each object. For an object for which FLUSH has not waited, the row contains the reason.
 
     If a source is stalled or unreachable, the views and sinks that read this source are complete except for the
     source's records. Raises SqlError NOT_APPLIED_YET after ``timeout`` seconds without any progress. A job counts as
-    stalled if it stalled at least a few seconds ago and has not recovered since then.
+    stalled only if it has not recovered within a few seconds (see :class:`StallGrace`).
 
-    ``discover_now`` makes the owner in this process check a source for new splits. An owner in another process checks
-    the source at its own interval. ``shown`` is the object from which a status line reads the progress.
+    ``discover_now`` makes the owner in this process check a source for new splits at once. It is None if the owner is
+    another process, which checks each source at its own interval. ``shown`` is the object from which a status line
+    reads the progress.
     """
     limit = StallTimeout(timeout)
     shown = shown if shown is not None else Waiting()
@@ -95,9 +96,11 @@ def flush(
 
 
 def _of_what_came(reader: MaterializedViewRecord | SinkRecord, answer: ResultRow, behind: dict[int, str]) -> ResultRow:
-    """Returns a result row that also names the stalled objects whose rows are missing in the view or sink.
+    """Returns ``answer``, the result row of a view or sink. If rows of stalled objects are missing in the view or sink,
+    the returned row names these objects.
 
-    ``behind`` contains the incomplete objects. Each of them comes with the name of the object whose job is the cause.
+    ``behind`` maps the id of each incomplete object to the names of the objects whose jobs are the cause. If ``reader``
+    is incomplete, this function adds it to ``behind``.
     """
     to_blame = ", ".join(dict.fromkeys(behind[id_] for id_ in reader.inputs if id_ in behind))
     if answer.detail.startswith(_STALLED):
@@ -121,7 +124,7 @@ class _Waiting(Protocol):
         ...
 
     def left(self) -> str:
-        """The remaining work, for the message of a FLUSH that times out."""
+        """A description of the remaining work, for the status line and for the error of a FLUSH that times out."""
         ...
 
 
@@ -148,7 +151,7 @@ def _wait(context: Context, waiting: _Waiting, limit: StallTimeout, shown: Waiti
 
 
 def _state(context: Context, jobs: Iterable[str]) -> str:
-    """The states of jobs, in parentheses."""
+    """A text, in parentheses, with the states of ``jobs``."""
     statuses = present_statuses(context)
     told = dict.fromkeys(
         f"{status.state}: {status.reason}" if status.reason else status.state
@@ -169,7 +172,7 @@ def _behind(number: int | None, what: str) -> str:
 
 def _looks_at_clusters(context: Context, snapshot: Snapshot, sources: list[SourceRecord]) -> dict[int, Upstream]:
     """Returns the ends of the sources that share a cluster, by source id. This function sends two requests to each
-    cluster. Without this function, each cluster would get several requests for each source."""
+    cluster, instead of several requests for each source."""
     found: dict[int, Upstream] = {}
     for group in by_cluster(context, snapshot, sources)[0]:
         try:
@@ -180,8 +183,8 @@ def _looks_at_clusters(context: Context, snapshot: Snapshot, sources: list[Sourc
 
 
 def _complete(context: Context, source_id: int, upstream: Upstream | None) -> ResultRow | None:
-    """If a source has already read up to the ends in ``upstream``, returns the result row for the source. Returns None
-    if a separate request to the source's upstream is needed."""
+    """If a source has already read up to the ends in ``upstream``, returns the result row for the source. Otherwise
+    returns None; FLUSH must then send a separate request to the source's upstream."""
     snapshot = context.metastore.snapshot()
     source = snapshot.get(source_id)
     if upstream is None or upstream.missing or not isinstance(source, SourceRecord):
@@ -296,7 +299,7 @@ class _SourceHighWater:
         }
 
     def left(self) -> str:
-        """The number of missing records, and the status of the source's jobs."""
+        """A text with the number of records that the source has not read, and the states of the source's jobs."""
         snapshot, readers = self._readers()
         missing = max((self._missing(snapshot, reader) for reader in readers), default=0)
         name = readers[0].source.name if readers else str(self.source_id)
@@ -304,8 +307,8 @@ class _SourceHighWater:
         return f'source "{name}" {said} {_state(self.context, (reader.job for reader in readers))}'
 
     def _missing(self, snapshot: Snapshot, reader: Reader) -> int:
-        """The number of records below the end offsets that a reader has not read. If the reader does not have a split,
-        all records of this split count."""
+        """The number of records below the end offsets that a reader has not read. If the reader has no valid position
+        in a split, all records of this split count."""
         states = self._states(snapshot, reader)
         missing = 0
         for split, seen in self.upstream.splits.items():
@@ -413,7 +416,7 @@ class _Reading:
         return stall is not None
 
     def _high_water(self, snapshot: Snapshot) -> HighWater:
-        """The input versions that the view or sink must read. The versions are determined again when a rebuild has
+        """The input versions that the view or sink must read. The versions are determined again after a rebuild has
         replaced the object's table or the table of an input."""
         ids = (self.reader.id, *self.reader.inputs)
         tables = tuple(table_path(self.context.warehouse, snapshot, id_) for id_ in ids)
@@ -422,7 +425,8 @@ class _Reading:
         return self._ends
 
     def _why_held(self, snapshot: Snapshot) -> str | None:
-        """The reason why the job does not run; None if it runs."""
+        """The reason why FLUSH does not wait for the job: a pause, or a backfill whose rate limit is 0. None if there
+        is no such reason."""
         if isinstance(self.reader, SinkRecord):
             return _PAUSED if self.reader.is_paused else None
         if is_view_paused(snapshot, self.reader):
@@ -449,7 +453,7 @@ class _Reading:
         return {self._name: mark}
 
     def left(self) -> str:
-        """The number of input rows that the view or sink has not read, and the status of the job."""
+        """A text with the number of input rows that the view or sink has not read, and the state of its job."""
         behind = rows_behind(self.context, self.context.metastore.snapshot(), self.reader, self.checkpoint)
         # Even if the number of missing rows is 0, the job still has to read a version without rows.
         return f"{self._name} {_behind(behind or None, 'row')} {_state(self.context, [self.job])}"

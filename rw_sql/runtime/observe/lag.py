@@ -47,17 +47,17 @@ LOOK_SECONDS = 2.0
 limit applies to reading the commits of tables."""
 
 ONCE_SECONDS = 5.0
-"""The time limit in seconds for reading the commits of tables if the process may measure only once, so that no later
-measurement completes the numbers."""
+"""The time limit, in seconds, for reading the commits of tables in a process that may measure only once. This limit is
+longer than LOOK_SECONDS, because no later measurement completes the numbers."""
 
 _MOST_VERSIONS = 10_000
-"""The maximum number of unread versions of a table whose rows are counted. The age of the oldest unread row does not
-depend on this number."""
+"""The maximum number of unread versions of a table for which the rows are counted. If there are more, the number of
+unread rows is unknown, but the age of the oldest unread row is still measured."""
 
 _MOST_TIMES = 200
 """The maximum number of splits per source for which the time of the oldest unread record is requested.
 
-Without this limit, each split with unread records would cost a request.
+The limit is needed because each of these splits costs a request.
 """
 
 _APART = "lag-tables"
@@ -66,7 +66,8 @@ _APART = "lag-tables"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
     """How far a job is behind. ``records`` is the number of unread records or rows, and ``since_ms`` is the arrival
-    time of the oldest unread record. An unknown value is None. The time may be known even if the number is unknown."""
+    time of the oldest unread record. A value is None if it is unknown. ``since_ms`` may be known even if ``records`` is
+    unknown."""
 
     records: int | None = None
     since_ms: int | None = None
@@ -74,7 +75,7 @@ class Lag:
     def seconds(self, at_ms: int) -> float | None:
         """The age of the oldest unread record; 0 if there is no unread record, None if the age is unknown.
 
-        If a job has several inputs, and the age is unknown for some of these inputs, only the other inputs count.
+        If a job has several inputs, only the inputs with a known age count.
         """
         if self.records == 0:
             return 0.0
@@ -99,11 +100,11 @@ def measure_lag(
 ) -> dict[str, Lag]:
     """Measures how far each job is behind.
 
-    All upstreams together have ``seconds`` to report their ends. If ``with_times`` is set, the upstreams then have the
-    same time again to report the age of unread records. Commits of tables are read for at most ``table_seconds`` (None:
-    ``seconds``). Even after this time, at least one commit of each input is read, unless earlier measurements have read
-    all of the input's commits. If a job reads a user's own table, measuring its lag may take at most ``table_seconds``,
-    because the table's store may not respond. After this time, the lag of the job is unknown.
+    All upstreams together have ``seconds`` to report their ends. If ``with_times`` is true, the upstreams then have
+    ``seconds`` once more to report the age of unread records. Commits of tables are read for at most ``table_seconds``
+    (None: ``seconds``). Even after this time, at least one commit of each input is read, unless earlier measurements
+    have read all of the input's commits. If a job reads a user's own table, measuring its lag may take at most
+    ``table_seconds``, because the table's store may not respond. After this time, the lag of the job is unknown.
     """
     table_seconds = seconds if table_seconds is None else table_seconds
     readers = list(_table_readers(context, snapshot))
@@ -168,7 +169,7 @@ class _TableReader:
 
 
 def _table_readers(context: Context, snapshot: Snapshot) -> Iterator[_TableReader]:
-    """The views, rebuilds and sinks of the catalog."""
+    """The jobs of the catalog's views, rebuilds and sinks, as readers of tables."""
     warehouse = context.warehouse
     for view in snapshot.kept:
         read_itself = {source.id for source in direct_inputs(snapshot, view)}
@@ -202,8 +203,8 @@ def _table_readers(context: Context, snapshot: Snapshot) -> Iterator[_TableReade
 
 
 def _lags_of_users_tables(context: Context, readers: Iterable[_TableReader], seconds: float) -> dict[str, Lag]:
-    """The lags of the jobs that read a user's own tables, by job. The result includes only lags that are known after
-    ``seconds``.
+    """The lags of the jobs that read a user's own tables, by job. A lag that is not known after ``seconds`` is absent
+    from the result.
 
     The store of such a table may not respond for a long time. Jobs that read the same tables of the user are measured
     together, so that a store that does not respond gets only one request.
@@ -267,7 +268,7 @@ def _behind_tables(
 def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord], seconds: float) -> dict[int, Upstream]:
     """Requests the ends of all upstreams in parallel, and returns the results that arrive in time.
 
-    One request serves all sources of a cluster, so a thousand sources do not need a thousand threads.
+    All sources of a cluster share one thread and its requests, so a thousand sources do not need a thousand threads.
     """
     found: dict[int, Upstream] = {}
 
@@ -289,8 +290,8 @@ def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord], se
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Behind:
-    """The number of records that a reader has not read. For each split with unread records, also the offset of the
-    first unread record."""
+    """``records`` is the number of records that a reader has not read; None if it is unknown. ``waiting`` maps each
+    split with unread records to the offset of the first unread record."""
 
     records: int | None = None
     waiting: Mapping[str, int] = field(default_factory=dict)
@@ -347,9 +348,10 @@ def _rows_after(
     first of these commits that has rows. Uses at most half of the measurement's remaining time, but reads at least one
     commit.
 
-    If ``upstream`` is given, only the rows of this upstream table count. If ``is_feed`` is true, replaced and removed
-    rows count too. The number is None if a commit does not contain its number of rows, if there are too many versions,
-    or if the measurement is out of time.
+    ``reached`` maps the Delta id of each input to the first version that the reader has not completely read. If
+    ``upstream`` is given, only the rows of this upstream table count. If ``is_feed`` is true, replaced and removed rows
+    count too. The number is None if a commit does not contain its number of rows, if there are too many versions, or if
+    the measurement is out of time.
     """
     newest = reading.newest(table)
     if newest < 0:

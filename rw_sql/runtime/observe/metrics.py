@@ -104,8 +104,8 @@ class _Committed:
     """The rows that a job has added, replaced or removed in its table up to a version.
 
     At the first measurement, the rows are counted from the start of the job's last run. Until this first count is
-    finished, ``is_counted`` is false and the numbers must not be used. ``counting`` is a lock that the counting thread
-    holds.
+    finished, ``is_counted`` is false and the numbers must not be used. A thread that counts holds the lock
+    ``counting``.
     """
 
     version: int = -1
@@ -127,8 +127,8 @@ class _Committed:
 class Metrics:
     """The metrics of one warehouse, in any process. Thread-safe.
 
-    A process first counts the rows since the start of the job's current run, or since the oldest commit that still
-    exists. From then on, the process adds later rows, even across later runs of the job.
+    For each job, a process first counts the rows since the start of the job's current run, or since the oldest commit
+    that still exists. From then on, the process adds later rows, even across later runs of the job.
     """
 
     def __init__(self, context: Context) -> None:
@@ -153,8 +153,8 @@ class Metrics:
         ``rw_sql_catalog_readable`` is 0.
 
         Counting the rows of a table for the first time may take long. If counting takes longer than a time limit,
-        counting continues in the background. In this case, the result has neither ``rw_sql_catalog_readable`` nor the
-        row and error counts of this table.
+        counting continues in the background. The result then lacks the row and error counts of this table. It also
+        lacks ``rw_sql_catalog_readable``, unless the value is 0 because other metrics cannot be read.
         """
         found, problems = self._read(_COUNT_LIMIT_SECONDS)
         for problem in dict.fromkeys(cause_line(str(each)) for each in problems):
@@ -162,8 +162,8 @@ class Metrics:
         return found
 
     def _read(self, seconds: float | None) -> tuple[tuple[Sample, ...], list[Exception]]:
-        """The samples and the errors of stores. ``seconds`` is the time limit for counting rows, or None for no
-        limit."""
+        """The samples that could be read, and the errors of the stores that could not be read. ``seconds`` is the time
+        limit for counting rows; None if there is no limit."""
         found: list[Sample] = []
         problems: list[Exception] = []
         is_complete = True
@@ -268,7 +268,7 @@ class Metrics:
                 yield job, record, self._context.warehouse.data(record.id, record.generation)
 
     def _of_rows(self, snapshot: Snapshot) -> tuple[list[Sample], bool]:
-        """The samples about the counted rows, and whether all tables have been counted at least once."""
+        """The samples about the counted rows, and True if all tables have been counted at least once."""
         found, is_complete = [], True
         for source_record in snapshot.all("source"):
             if not source_record.is_shared:
@@ -325,7 +325,7 @@ class Metrics:
     def count_rows(self) -> None:
         """Counts the rows that the jobs have committed since the last call.
 
-        Must be called before clean-up removes the commits that contain these numbers.
+        Must be called before clean-up removes commits that were not counted yet.
         """
         self._count_all(self._context.metastore.snapshot())
 
@@ -375,8 +375,8 @@ class Metrics:
 
 
 def metrics_of(context: Context) -> Metrics:
-    """Returns the warehouse's metrics in this process. The result is always the same object, so that counters continue
-    from one scrape to the next."""
+    """Returns the warehouse's metrics in this process. Every call returns the same object. The counters therefore
+    continue from one scrape to the next."""
     found: Metrics | None = context.made.get("metrics")
     if found is None:
         found = context.made.setdefault("metrics", Metrics(context))
@@ -400,7 +400,7 @@ def _states_set(record: OperationRecord) -> Counter[int]:
 
 @cache
 def _versions() -> tuple[tuple[str, str], ...]:
-    """The versions of the running software, by label. Packages that are not installed are absent."""
+    """The versions of the running software, by label. The version of a package that is not installed is empty."""
     found = {"version": __version__}
     for label, package in (("deltalake", "deltalake"), ("pyspark", "pyspark")):
         try:
@@ -416,7 +416,8 @@ def _name(snapshot: Snapshot, id_: int) -> str:
 
 
 class _Scrape(Collector):
-    """One scrape. If the catalog does not respond, only the metrics that depend on the catalog are left out."""
+    """Collects the metrics for each scrape. If the catalog does not respond, only the metrics that depend on the
+    catalog are left out."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

@@ -2,8 +2,7 @@
 
 For a reader that is far behind, each measurement needs these numbers for thousands of commits. The cache of commits
 (``commit_numbers``) stores all numbers of a commit, which takes twenty times the memory. The cache may therefore be too
-small for all unread commits. If it is too small, the cache drops each commit before the next measurement needs this
-commit again.
+small for all unread commits. It would then drop each commit before the next measurement needs this commit again.
 """
 
 from __future__ import annotations
@@ -14,19 +13,20 @@ from array import array
 from dataclasses import dataclass, field
 
 _MOST_COUNTED = 1_000_000
-"""The maximum number of commits over all tables. Each commit takes 16 bytes."""
+"""The maximum number of commits whose row counts are stored, over all tables and kinds of readers. Each commit takes 16
+bytes."""
 
 _WINDOW_SECONDS = 300.0
 """The length of a period in seconds. A reader's measurement removes the commits that the reader has not needed for two
-periods. If there is no room for more commits, all commits of certain readers are removed: the readers whose current
-period began more than three periods ago."""
+periods. If there is no room for more commits, all commits of a reader are removed if the reader's current period began
+more than three periods ago."""
 
 _UNREAD, _UNKNOWN = -2, -1
 
 Kind = tuple[str, str, str | None, bool]
 """Identifies a table and a kind of reader. The first item is the table's path, and the second item is the table's Delta
-id if the table is outside the warehouse. The third item is the upstream table of the reader, and the last item is True
-if the reader reads the change feed."""
+id if the table is outside the warehouse. The third item is the upstream table to which the reader is limited, or None.
+The last item is True if the reader reads the change feed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class RowSum:
     since_ms: int | None = None
 
     def plus(self, found: CommitRows) -> RowSum:
-        """The sum that includes the commit ``end``."""
+        """The sum after adding the commit with version ``end``, whose rows are ``found``."""
         if found.rows == 0:
             passed = self.end + 1 if self.passed == self.end else self.passed
             return RowSum(end=self.end + 1, passed=passed, rows=self.rows, since_ms=self.since_ms)
@@ -81,7 +81,7 @@ class _Counted:
 
     def need(self, version: int, now: float) -> None:
         """Records that a measurement needs the commits from ``version`` on. Removes the commits that no measurement has
-        needed for a while."""
+        needed for two periods."""
         if now - self.since < _WINDOW_SECONDS:
             self.lowest = min(self.lowest, version)
             return
@@ -118,7 +118,7 @@ class _Counted:
         )
 
     def put(self, version: int, found: CommitRows) -> None:
-        """Keeps the numbers of a commit."""
+        """Stores the numbers of a commit."""
         if not self.rows:
             self.first = version
         missing = self.first - version
@@ -134,7 +134,7 @@ class _Counted:
         self.times[at] = _UNKNOWN if found.at_ms is None else found.at_ms
 
     def size_with(self, version: int) -> int:
-        """The number of commits for which this object has room after :meth:`put` has stored the numbers of
+        """The number of commits that the stored range covers after :meth:`put` has stored the numbers of
         ``version``."""
         if not self.rows:
             return 1
@@ -154,10 +154,11 @@ class RowCounts:
         self._lock = threading.Lock()
 
     def sum_from(self, kind: Kind, begin: int, newest: int) -> RowSum:
-        """The sum over the commits from version ``begin`` on, up to ``newest`` or to the first commit whose
-        numbers are not known.
+        """The sum over the commits from version ``begin`` on, up to ``newest`` or to the first commit whose numbers are
+        not known.
 
-        A measurement calls this method first. The measurement needs the numbers of all these commits.
+        A measurement calls this method first. The call also records that the measurement needs the commits from
+        ``begin`` on.
         """
         with self._lock:
             counted = self._counted.get(kind)
@@ -175,8 +176,8 @@ class RowCounts:
             return None if counted is None else counted.get(version)
 
     def put(self, kind: Kind, version: int, found: CommitRows) -> bool:
-        """Keeps the numbers of a commit. Returns False if there is no room for these numbers, because the readers need
-        the numbers of too many commits."""
+        """Stores the numbers of a commit. Returns False, without storing them, if the readers need so many commits that
+        there is no room."""
         with self._lock:
             now = time.monotonic()
             counted = self._counted.get(kind)
@@ -193,7 +194,8 @@ class RowCounts:
             return True
 
     def _forget_unused(self, now: float) -> None:
-        """Removes the counts of tables that were dropped, and of readers that have ended."""
+        """Removes all counts of a table and kind of reader for which no measurement has begun a period within the last
+        three periods. For example, the table was dropped or the reader has ended."""
         for kind, counted in list(self._counted.items()):
             if now - counted.since > 3 * _WINDOW_SECONDS:
                 self._size -= len(counted.rows)

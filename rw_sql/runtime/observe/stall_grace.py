@@ -23,8 +23,8 @@ Most jobs recover at the first or second retry.
 _RETRIES = 2
 """The number of failed retries after which a statement skips a stalled job.
 
-Retries are counted, because on a busy machine a single start may take longer than ``_GRACE_MS``. If the next retry
-is further away than ``_GRACE_MS``, the statement does not wait for it.
+Retries are counted, because on a busy machine a single start may take longer than ``_GRACE_MS``. The statement does not
+wait for a retry that begins later than ``_GRACE_MS`` after the last failure.
 """
 
 _SOUND_MS = 30_000
@@ -41,7 +41,7 @@ class StallGrace:
         self._stalls: dict[str, _Stall] = {}
 
     def stalled(self, context: Context, job: str) -> JobStatus | None:
-        """If the statement skips a job, returns the job's status. If the statement waits for the job, returns None."""
+        """If the job is stalled and the statement skips it, returns the job's status. Otherwise returns None."""
         status = present_statuses(context).get(job)
         return status if status is not None and self.is_over(status, now_ms()) else None
 
@@ -49,8 +49,8 @@ class StallGrace:
         """True if the statement skips the job with this status.
 
         The statement skips a job that stalled at least ``_GRACE_MS`` ago, if ``_RETRIES`` retries have failed or if the
-        last failure is at least ``_GRACE_MS`` old too. The statement does not skip a job while a retry is in progress,
-        or while the job waits until its input is created.
+        last failure is at least ``_GRACE_MS`` old. The statement does not skip a job while a retry is in progress, or
+        while the job waits for its input or for the list of its splits.
         """
         if status.state != "STALLED":
             if at_ms - status.updated_ms >= _SOUND_MS:

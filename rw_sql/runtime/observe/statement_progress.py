@@ -33,10 +33,11 @@ _SETTLED = frozenset({"RUNNING", "PAUSED", "IDLE", "STOPPED"})
 
 @dataclass(slots=True)
 class Waiting:
-    """The jobs for which the running statement of a session waits.
+    """The condition and the jobs for which the running statement of a session waits.
 
     The statement's thread updates this object at almost no cost. A status line reads this object from another thread.
-    ``jobs`` are the ids of those jobs, or None for all jobs. ``left`` computes the remaining work.
+    ``what`` describes the condition; it is empty if the statement waits for nothing. ``jobs`` are the ids of the jobs;
+    None for all jobs. ``left`` returns a description of the remaining work.
     """
 
     what: str = ""
@@ -45,7 +46,8 @@ class Waiting:
 
     def begin(self, what: str, jobs: Collection[str] | None = (), left: Callable[[], str] | None = None) -> None:
         """Records the condition for which the statement waits from now on. ``what`` describes the condition. ``jobs``
-        are the ids of the jobs; None for all jobs. ``left`` is a function that computes the remaining work."""
+        are the ids of the jobs; None for all jobs. ``left`` is a function that returns a description of the remaining
+        work."""
         self.what = what
         self.jobs = None if jobs is None else frozenset(jobs)
         self.left = left
@@ -72,8 +74,8 @@ class JobPhase:
 
 
 def job_phases(context: Context, jobs: Collection[str] | None) -> tuple[JobPhase, ...]:
-    """Returns the phases of ``jobs``. If ``jobs`` is None, returns the phases of the jobs that are being created, are
-    stalled or are starting."""
+    """Returns the phases of ``jobs``. If ``jobs`` is None, returns the phases of the jobs with an unfinished backfill
+    or refresh, of the rebuilds, and of the jobs that are starting, stopping or stalled."""
     snapshot = context.metastore.snapshot()
     statuses = present_statuses(context)
     making = unfinished_backfills(context.metastore, snapshot)
@@ -124,8 +126,8 @@ def _phase(snapshot: Snapshot, job: str, status: JobStatus | None, making: Backf
 
 def what_goes_on(context: Context, jobs: Collection[str] | None) -> str | None:
     """The text for a wait that has timed out. The text states that the jobs ``jobs`` (all jobs if ``jobs`` is None)
-    continue, and names the phase of each job. If the jobs make no progress, the text states the reason instead of the
-    phases.
+    continue, and contains the phases of up to five of them. If the owner is suspended or writes nothing, the text
+    states this reason instead.
 
     The result is None if no process runs the jobs.
     """

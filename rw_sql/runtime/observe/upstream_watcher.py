@@ -29,7 +29,8 @@ MOST_SECONDS = 5.0
 may be longer."""
 
 _CPU_SHARE = 0.03
-"""The share of a core that checks of one cluster may use. A cluster with more splits is checked less often."""
+"""The share of a core that the checks of one cluster may use. A cluster with many splits is therefore checked less
+often."""
 
 TOPICS_SECONDS = 10.0
 """The interval in seconds at which the watcher checks whether topics have new partitions or were deleted and created
@@ -40,8 +41,8 @@ _ONE_BY_ONE_SECONDS = 1.0
 after a failed check of one source."""
 
 _FAILED_CHECK_FACTOR = 16.0
-"""A source whose check fails is checked again no earlier than after the time that the check took, multiplied by this
-factor."""
+"""The minimum time between a failed check of a source and the next check, as a multiple of the failed check's
+duration."""
 
 DISCOVERY_SECONDS = 10.0
 """The interval in seconds at which a reader checks for new splits if its options set no interval."""
@@ -49,11 +50,11 @@ DISCOVERY_SECONDS = 10.0
 DISCOVERY_OPTION = "refresh.interval.sec"
 
 _APART = 16
-"""Some connectors need a separate request for each source. This is the maximum number of threads that check the sources
-of one such connector."""
+"""If a connector needs a separate request for each source, the maximum number of threads that check the connector's
+sources."""
 
 _UNREACHABLE_CHECKS = 3
-"""If this number of checks in a row fails, the sources of a cluster are reported as unreachable."""
+"""After this number of failed checks in a row, the checked sources are reported as unreachable."""
 
 _UNKNOWN_CHECKS = 12
 """If this number of checks in a row does not return the end of a split, the job of the split's source is started. The
@@ -74,9 +75,9 @@ class Finding:
     """The result of one check. ``behind`` maps each job to its number of unread records. ``changed`` contains the
     sources whose splits may have changed. ``problems`` maps each job to the reason why its upstream cannot be watched.
 
-    ``answered`` are the jobs whose upstream has responded, so that earlier problems of these jobs are over. ``unknown``
-    are the jobs with a split whose end could not be read in several checks. If such a job is started, the start reports
-    the reason why the end cannot be read.
+    ``answered`` are the jobs whose upstream has responded. Earlier problems of these jobs are therefore over.
+    ``unknown`` are the jobs with a split whose end several successive checks could not read. The start of such a job
+    reports the reason.
     """
 
     behind: Mapping[str, int] = field(default_factory=dict)
@@ -119,10 +120,10 @@ class _Group:
     due: threading.Event = field(default_factory=threading.Event)
 
     def note_ends(self, checked: Mapping[str, Collection[str]], most: int = _UNKNOWN_CHECKS) -> tuple[str, ...]:
-        """Counts, for each job, the successive checks that did not return the ends of all splits of the job.
+        """Counts, for each job, the successive checks that did not return the ends of all of the job's splits.
 
-        ``checked`` maps each checked job to its splits without an end. Returns the jobs with ``most`` or more such
-        checks.
+        ``checked`` maps each job of the latest check to its splits without an end. Returns the jobs for which at least
+        ``most`` such checks have failed in succession.
         """
         known = self.unknown_checks
         unknown = {job: known.get(job, 0) + 1 for job, missing in checked.items() if missing}
@@ -176,7 +177,8 @@ class UpstreamWatcher:
         self._is_over = False
 
     def watch(self, job: str, kind: Connector, options: Mapping[str, str], watched: Watched) -> None:
-        """Watches a source until :meth:`forget` is called. The first check of the upstream follows soon."""
+        """Watches a source until :meth:`forget` is called. A watch of the same job with other options or positions is
+        replaced."""
         name = kind.spec.name
         is_pooled = isinstance(kind, PooledConnector)
         place = kind.pool_key(options) if isinstance(kind, PooledConnector) else watched.source_id % _APART
@@ -217,8 +219,7 @@ class UpstreamWatcher:
             group.due.set()
 
     def stop(self) -> None:
-        """Requests that all threads end soon. Afterwards, only a check that is already in progress may still report a
-        change."""
+        """Makes all threads end after their checks in progress. Only these checks can still report a change."""
         with self._lock:
             self._is_over = True
             groups = list(self._groups.values())
@@ -314,7 +315,8 @@ class UpstreamWatcher:
         group.topics_at = time.monotonic() + wait
 
     def _changed_topics(self, group: _Group, kind: PooledConnector, members: Mapping[str, Watched]) -> tuple[int, ...]:
-        """The sources whose topics were deleted, were created again, or have other splits."""
+        """The sources whose topics were deleted, were created again, or have other splits than the source's
+        positions."""
         topics_of = {
             job: {group.kind.split_topic(split) for split in watched.states} for job, watched in members.items()
         }
@@ -372,11 +374,11 @@ def discovery_seconds(kind: Connector, options: Mapping[str, str]) -> float:
 
 
 def _behind(watched: Watched, ends: Mapping[str, int]) -> int:
-    """The number of offsets between a source's positions and the ends of its splits. Splits whose end is unknown are
-    left out.
+    """The number of offsets between a source's positions and the ends of its splits. Splits whose ends are unknown do
+    not count.
 
-    If the end of a split is below the position, the split counts as one offset, because the reader must be started in
-    order to report the reason.
+    If the end of a split is below the position, the split counts as one offset. The reader is then started, and the
+    start reports the reason.
     """
     found = (ends[split] - state.offset for split, state in watched.states.items() if split in ends)
     return sum(1 if more < 0 else more for more in found)

@@ -35,8 +35,8 @@ _LOOK_SECONDS = 0.1
 _OWN_LOOK_SECONDS = 1.0
 _LEAST_SECONDS = 0.01
 _RESTART_MS = 30_000
-"""For this time in milliseconds after the last heartbeat of a group's owner, WAIT expects another owner, for example
-because the process that runs the jobs is being restarted."""
+"""For this time, in milliseconds, after the last heartbeat of a group's owner, WAIT waits for another owner, because
+the process that runs the jobs may just be restarting."""
 
 _WAIT = "WAIT waits for it"
 _ANEW = "it is being rebuilt"
@@ -59,9 +59,10 @@ def wait_until_made(
     process runs the job, or if the view's ``backfill_rate_limit`` is 0. Stops waiting after ``seconds`` without any
     progress.
 
-    ``tell`` is a function that is called with the progress of each view. If ``gives_up`` is true, a timeout raises
-    SqlError NOT_APPLIED_YET instead of being reported in the result. In this case, the function also waits for a job
-    that has just stalled, as FLUSH does. It also waits for up to half a minute until the jobs have another owner.
+    ``tell`` is a function that each check calls with the progress of every unfinished view and table. If ``gives_up``
+    is true, a timeout raises SqlError NOT_APPLIED_YET instead of being reported in the result. If ``gives_up`` is true,
+    the function also waits, as FLUSH does, for a job that has just stalled. If the jobs have just lost their owner, the
+    function then also waits up to half a minute for another owner.
     """
     changed = threading.Event()
     limit = StallTimeout(seconds)
@@ -86,7 +87,7 @@ def wait_until_made(
 
 @dataclass(slots=True)
 class _Look:
-    """The result of one check. ``late`` describes the first object that timed out."""
+    """The result of one check. ``late`` describes the first object that timed out; empty if no object did."""
 
     notices: list[ResultRow] = field(default_factory=list)
     is_waiting: bool = False
@@ -218,8 +219,9 @@ class _Stalls:
         return f"{STALLED}: {status.reason}" if is_over else ""
 
     def is_unowned(self, group: str, owned: Collection[str]) -> bool:
-        """True if no process runs the jobs of a group. If a group has just lost its owner, a statement that waits for
-        stalled jobs also waits for the next owner of the group."""
+        """True if the statement does not wait for a group's jobs, because no process runs them. If a group has just
+        lost its owner, a statement that waits for stalled jobs also waits for the next owner; the result is then
+        False."""
         if group in owned:
             return False
         lease = self.leases.get(group)
@@ -244,7 +246,7 @@ def _of_group(snapshot: Snapshot, group: Sequence[RebuildRecord], why: str) -> l
 
 
 def refreshes_without_end(before: Snapshot, after: Snapshot, jobs: Collection[str] | None) -> tuple[ResultRow, ...]:
-    """Returns the failures of refreshes that were in progress in ``before`` and have failed in ``after``. If ``jobs``
+    """Returns a result row for each refresh that has failed between the snapshots ``before`` and ``after``. If ``jobs``
     is given, only the tables with these jobs are considered."""
     told = []
     for record in before.all("refresh"):

@@ -1,5 +1,5 @@
-"""Keeps the options with which the upstreams of sources at rest are watched. Some of these options contain secrets,
-whose values may change outside of rw_sql: in a file or a vault."""
+"""Keeps the values of secrets with which the upstreams of sources at rest are watched, and detects changes. The value
+of a secret may change outside rw_sql, in a file or a vault."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ CHECK_SECONDS = 10.0
 class WatchedOptions:
     """The values of secrets with which sources at rest are watched, by job.
 
-    If the password of a running reader is not accepted any more, the reader fails, and the next start reads the new
-    password. A source at rest has no reader. Therefore, if the upstream of the source does not respond, :meth:`check`
-    compares the stored values of the secrets with their present values. ``changed`` is called on another thread with
-    the jobs whose values have changed. Thread-safe, except for :meth:`check`.
+    If the upstream no longer accepts the password of a running reader, the reader fails, and its next start reads the
+    new password. A source at rest has no running reader. Therefore, if the upstream of the source does not respond,
+    :meth:`check` compares the stored values of the secrets with their present values. ``changed`` is called on another
+    thread with the jobs whose values have changed. Thread-safe, except for :meth:`check`.
     """
 
     def __init__(self, context: Context, changed: Callable[[Collection[str]], None]) -> None:

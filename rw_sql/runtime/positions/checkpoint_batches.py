@@ -1,10 +1,10 @@
 """Plans and completes batches in a query's checkpoint, in place of Spark.
 
-The query has no state and reads one Delta table. Spark's query and this module write the same files, so that Spark's
-query can continue where this module has ended, and vice versa. The file ``offsets/N`` is written before batch ``N``
-writes anything, and the file ``commits/N`` is written after batch ``N``. Both files are copies of the files of the
-previous batch, so that they have the form in which Spark wrote those files. The copies differ from the originals only
-in the time of the batch and in the version at the batch's end.
+The module serves stateless queries that read one Delta table. Spark's query and this module write the same files.
+Therefore, Spark's query can continue where this module has ended, and vice versa. The file ``offsets/N`` is written
+before batch ``N`` writes anything, and the file ``commits/N`` is written after batch ``N``. Both files are copies of
+the previous batch's files, and therefore have the form in which Spark wrote the first of these files. A copy differs
+from the original only in the time of the batch and in the version at the batch's end.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ _KEPT = 100
 
 @dataclass(slots=True)
 class CheckpointBatches:
-    """The batches of one query. Not thread-safe. Spark's query must not run at the same time.
+    """The batches of one query. Not thread-safe. While this object is in use, Spark's query must not run.
 
-    ``done`` is the last completed batch. ``begin`` is the first version that this batch has not read. If the batch
-    ``done + 1`` was planned but not completed, ``planned`` is the version after the batch's last version.
+    ``done`` is the last completed batch, and ``begin`` is the version after its last version. If the batch ``done + 1``
+    was planned but not completed, ``planned`` is the version after the last version of that batch; otherwise,
+    ``planned`` is None.
     """
 
     warehouse: Warehouse
@@ -44,8 +45,8 @@ class CheckpointBatches:
     def of(warehouse: Warehouse, checkpoint: str, table: str) -> CheckpointBatches | None:
         """The batches of a checkpoint whose query reads the Delta table with the id ``table``.
 
-        Returns None if only Spark can continue. This is the case if no batch is complete, if the query has read a
-        version in part or from a snapshot, or if the query has other inputs.
+        Returns None if only Spark can continue. This is the case if no batch is complete, if the newest batch ends
+        within a version or within a snapshot, or if the query has other inputs.
         """
         offsets, commits = (batches_in(warehouse, f"{checkpoint}/{folder}") for folder in ("offsets", "commits"))
         if not commits or commits[-1] not in offsets or offsets[-1] - commits[-1] > 1:
@@ -84,7 +85,7 @@ class CheckpointBatches:
         return number
 
     def complete(self) -> None:
-        """Completes the planned batch, and removes the files of a batch that is no longer needed."""
+        """Completes the planned batch, and removes the files of the batch that is ``_KEPT`` batches older."""
         if self.planned is None:
             raise ValueError("no batch is planned")
         number = self.done + 1
@@ -103,8 +104,8 @@ def end_of_batch(warehouse: Warehouse, checkpoint: str, number: int) -> int | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """An entry of the offset log. The fields are the version of the entry's format, the entry's times and settings, and
-    the only offset."""
+    """An entry of the offset log. The fields are the version of the entry's format, the batch's times and settings, and
+    the offset of the only input."""
 
     version: str
     times: dict[str, Any]
@@ -112,7 +113,7 @@ class _Entry:
 
     @property
     def end(self) -> int:
-        """The first version that the batch does not read."""
+        """The version after the last version that the batch reads."""
         return int(self.offset["reservoirVersion"])
 
     @property
@@ -127,8 +128,8 @@ class _Entry:
 
 
 def _entry_of(warehouse: Warehouse, checkpoint: str, number: int) -> _Entry | None:
-    """Returns a batch's entry. Returns None if the entry has another form, or if the batch does not end with a whole
-    version of one table."""
+    """Returns a batch's entry. Returns None if the entry does not have exactly one offset of a Delta table, or if the
+    batch does not end with a whole version."""
     lines = warehouse.read_text(f"{checkpoint}/offsets/{number}").split("\n")
     try:
         version, times, offset = lines[0], *map(json.loads, lines[1:])

@@ -2,8 +2,8 @@
 tables.
 
 This module rewrites the last committed entry of the offset log and the entry before it, because Delta reads both
-entries again when the query starts. The operator state and the watermark are not changed, so that the query continues
-with the state from the backfill.
+entries again when the query starts. The operator state and the watermark stay as they are. The query therefore
+continues with the state from the backfill.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def stands_in(checkpoint: str, tables: Collection[str]) -> bool:
-    """True if a start of the query would read an offset entry that refers to one of ``tables`` (Delta ids), or if the
+    """True if the offset entries that the query reads at its start refer to one of ``tables`` (Delta ids), or if the
     checkpoint has no entries."""
     files = CheckpointFiles.at(checkpoint)
     newest = _newest_two(files)
@@ -33,12 +33,12 @@ def stands_in(checkpoint: str, tables: Collection[str]) -> bool:
 
 
 def begin_at(warehouse: Warehouse, checkpoint: str, table: str, version: int, parallelism: int) -> None:
-    """Creates a checkpoint whose only batch ends before a version of a table, so that a new stateless query begins
-    at that version.
+    """Creates a checkpoint with which a new stateless query begins at ``version`` of ``table``. The only batch in the
+    checkpoint ends before this version.
 
     A checkpoint is used because Spark's options cannot name a start version that does not exist yet. The checkpoint's
     entry includes the number of shuffle partitions, because Spark reads this number from the entry if the next batch
-    was planned but not finished. Without this number, each start would fail in that case.
+    was planned but not finished. Without this number, each start of a query with such a batch would fail.
     """
     conf = {SHUFFLE_PARTITIONS: str(parallelism)}
     times = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": conf}
@@ -50,7 +50,7 @@ def begin_at(warehouse: Warehouse, checkpoint: str, table: str, version: int, pa
 
 
 def _offset(table: str, version: int) -> str:
-    """Returns a Delta source's offset at the beginning of this version."""
+    """Returns the offset of a Delta source before the first file of ``version``, as JSON."""
     return json.dumps(
         {
             "sourceVersion": 1,
@@ -71,7 +71,7 @@ def _entries(files: CheckpointFiles, batch: int) -> list[str]:
 
 
 def _reservoir(line: str) -> dict[str, Any] | None:
-    """A Delta source's offset; None for other lines."""
+    """The offset of a Delta source in a line of an entry; None if the line contains no such offset."""
     if not line.startswith("{"):
         return None
     body = json.loads(line)
@@ -79,7 +79,7 @@ def _reservoir(line: str) -> dict[str, Any] | None:
 
 
 def _tables_at(files: CheckpointFiles, batch: int) -> set[str]:
-    """The tables in a batch's offsets."""
+    """The Delta ids of the tables in a batch's offsets."""
     found = (_reservoir(line) for line in _entries(files, batch)[2:])
     return {body["reservoirId"] for body in found if body is not None}
 
@@ -99,8 +99,8 @@ def is_moved_by_half(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> b
 
 
 def move(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> None:
-    """Rewrites the last two entries, first the older entry, so that both entries point into the logs. The function may
-    be called repeatedly.
+    """Rewrites the last two entries, the older one first. Afterwards, both entries refer to the logs. A repeated call
+    completes an interrupted call and is otherwise without effect.
 
     ``moves`` maps the Delta id of a staging table to the Delta id of the log and to the next version of the log to
     read. Raises StalledError if a batch is planned but not committed.

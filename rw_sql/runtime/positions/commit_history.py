@@ -1,5 +1,5 @@
-"""Determines the ranges of offsets that were read into a table. The ranges are listed separately for the time after
-each operation. The ranges are preserved when commits are cleaned up.
+"""Determines which ranges of offsets were read into a table between one operation and the next. The ranges are
+preserved when commits are cleaned up.
 
 A *stretch* consists of consecutive commits with contiguous offsets. The runs of these commits started at the same
 epoch, or at different epochs without an operation in between that changed the job's input. A file beside the
@@ -37,8 +37,8 @@ class Stretch:
     changed the job's input. ``ranges`` are the contiguous offsets ``[start, end)`` that the commits have read from each
     split.
 
-    ``at`` maps each split to the newest version of the log whose commit contains the split. ``lives`` has the cluster
-    and incarnation of each split.
+    ``at`` maps each split to the newest version of the log whose commit contains the split. ``lives`` maps each split
+    to its cluster and incarnation.
     """
 
     epoch: int
@@ -48,7 +48,7 @@ class Stretch:
 
     @staticmethod
     def of(version: int, commit: JobCommit) -> Stretch:
-        """The stretch of a single commit."""
+        """The stretch that consists of a single commit."""
         ranges = dict(commit.ranges)
         return Stretch(epoch=commit.epoch, ranges=ranges, at=dict.fromkeys(ranges, version), lives=dict(commit.lives))
 
@@ -80,8 +80,8 @@ class Stretch:
 
 
 def noted_stretches(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> tuple[int, list[Stretch]]:
-    """The version of the log up to which stretches are stored (-1 if no stretches are stored), and the stored stretches
-    in log order."""
+    """Returns two values: the version of the log up to which stretches are stored (-1 if none are stored), and the
+    stored stretches in log order."""
     try:
         body = warehouse.read_json(warehouse.range_history(source.id, source.generation))
     except FileNotFoundError:
@@ -98,9 +98,9 @@ def note_stretches(
     """Stores the stretches of the commits up to a version. Must be called before these commits are cleaned up.
 
     ``snapshot`` is the present catalog. Later commits are left out, because a REWIND may revert them but cannot revert
-    the stored history. The later commits need not be read, because none of them is a RESTORE to a version before the
-    given version (:meth:`TableFiles.oldest_needed`). Reading the later commits would take long, because a slow reader
-    may keep a hundred thousand commits.
+    the stored history. The later commits need not be read, because none of them is a RESTORE to a version before
+    ``version`` (:meth:`TableFiles.oldest_needed`). Reading them would take long, because a slow reader may prevent the
+    clean-up of a hundred thousand commits.
     """
     noted, stretches = noted_stretches(warehouse, source)
     if version <= noted:

@@ -1,21 +1,21 @@
 """Reads a change feed in such a way that one batch contains all changes of a key in a commit.
 
 Delta's stream may end a batch within a commit (:mod:`rw_sql.runtime.delta.feed_files`). A later batch may then have the
-old row of a key whose new row was in an earlier batch. A reader that applies the changes of a batch would delete the
-new row.
+old row of a key whose new row was in an earlier batch. A reader that applies the later batch would then delete the new
+row.
 
-For a batch that ends within a commit, this module replaces the rows of this commit. The module divides the commit by
-the hashes of the keys, in proportion to the sizes of the files that Delta has planned for each batch. For example, a
-batch that reads the first tenth of the files gets the keys with the first tenth of the hashes. The offsets of the
-batches therefore determine the keys, a repeated batch has the same rows, and the size of a batch is about the size that
-Delta has planned.
+For a batch that ends within a commit, this module does not use the rows that Delta's stream has read from this commit.
+Instead, the module divides the commit's rows among the batches by the hashes of their keys, in proportion to the sizes
+of the files that Delta has planned for each batch. For example, a batch that reads the first tenth of the files gets
+the keys with the first tenth of the hashes. The offsets of a batch therefore determine its keys, a repeated batch has
+the same rows as the first attempt, and a batch has about the size that Delta has planned.
 
 Delta reads a commit with change files in one batch, regardless of the commit's size. A reader that holds a batch in
-memory can divide such a batch by keys too.
+memory can use :meth:`FeedByKey.parts` to divide such a batch by keys.
 
-An older version of rw_sql may have read the first part of a commit in Delta's division. In this case, the next batch
-reads the keys of this commit from the first hash on. The file ``feed_keys`` in the checkpoint contains the number of a
-batch: the first batch that ended within a commit and that was read by keys.
+An older version of rw_sql may have read the first part of a commit by files, as Delta has planned, and not by keys. In
+this case, the next batch reads the changes of all keys from the first hash on. To detect this case, the file
+``feed_keys`` in the checkpoint contains the number of the first batch that ended within a commit and was read by keys.
 """
 
 from __future__ import annotations
@@ -43,15 +43,14 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 HASHES = 2**20
-"""The number of different hashes of keys."""
+"""The number of possible hashes of a key."""
 
 _MARK = "feed_keys"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRange:
-    """A part of the changes of the commit ``version``. The part consists of the changes of the keys whose hashes are
-    from ``low`` to ``high`` (exclusive)."""
+    """Those changes of the commit ``version`` whose keys have hashes from ``low`` to ``high`` (exclusive)."""
 
     version: int
     low: int
@@ -59,8 +58,8 @@ class KeyRange:
 
 
 def hash_after(sizes: Sequence[int], index: int) -> int:
-    """Returns the first hash after the hashes of the files up to ``index``. If ``index`` is -1, no file is counted. The
-    files of the commit have the sizes ``sizes`` in bytes."""
+    """Returns the first hash that belongs to the files after ``index``; 0 if ``index`` is -1. ``sizes`` are the sizes
+    of the commit's files in bytes. Each file has a share of the hashes in proportion to its size."""
     # Each weight includes 1, so that the number of files determines the result if all sizes are unknown.
     weights = [size + 1 for size in sizes]
     return sum(weights[: index + 1]) * HASHES // max(1, sum(weights))
@@ -71,7 +70,7 @@ class FeedByKey:
     """The change feed of the table at ``path``, for the query with the checkpoint ``checkpoint``.
 
     ``select`` converts rows of the feed to rows of the query's stream, which have ``keys`` and the feed's column
-    VERSION. ``begins_with_snapshot`` is true if the query has no starting version, so that its first batches read the
+    VERSION. ``begins_with_snapshot`` is true if the query has no starting version. Its first batches then read the
     table's snapshot.
     """
 
@@ -97,8 +96,8 @@ class FeedByKey:
         return reduce(lambda one, other: one.unionByName(other), frames)
 
     def parts(self, rows: DataFrame, batch: int, most_bytes: int) -> list[DataFrame]:
-        """Divides the rows of a planned batch into parts. A part's rows take about ``most_bytes`` bytes in the feed's
-        files, and all changes of a key are in one part."""
+        """Divides the rows of a planned batch into parts. In the feed's files, the rows of one part take about
+        ``most_bytes`` bytes. All changes of a key are in the same part."""
         count = -(-self._undivided_bytes(batch) // most_bytes)
         if count <= 1:
             return [rows]
@@ -106,8 +105,9 @@ class FeedByKey:
         return [self._of_keys(rows, low, high) for low, high in pairwise(bounds)]
 
     def _undivided_bytes(self, batch: int) -> int:
-        """Returns the size in bytes of the large commit that a planned batch reads as a whole. Any other batch is
-        small; for such a batch, the result is the size of some of the batch's commits.
+        """If a planned batch reads, as a whole, a commit that exceeds the limit of a batch, the result is at least the
+        size of this commit in bytes. Any other batch is within the limit; the result is then the size of at most two of
+        its commits.
 
         Delta's stream reads a commit that exceeds the limit of a batch only as the first commit of the batch, and ends
         the batch after this commit.
@@ -127,8 +127,8 @@ class FeedByKey:
         return size
 
     def divided(self, batch: int) -> tuple[list[KeyRange], bool]:
-        """Returns the parts of commits that a planned batch reads, and whether the batch reads anything else. Also
-        stores the fact that the batch was read by keys."""
+        """Returns the parts of commits that a planned batch reads, and True if the batch also reads other commits. If
+        the batch ends within a commit, also stores that this batch is read by keys."""
         ends = batch_ends(self.warehouse, self.checkpoint, batch)
         if ends is None:
             return [], True
@@ -163,7 +163,7 @@ class FeedByKey:
         return divided_files(actions) if is_read_in_part(actions, end.index) else None
 
     def _is_by_key(self, batch: int) -> bool:
-        """True if a batch that ended within a commit was read by keys."""
+        """True if ``batch``, which ended within a commit, was read by keys."""
         try:
             return int(self.warehouse.read_text(f"{self.checkpoint}/{_MARK}")) <= batch
         except FileNotFoundError:
@@ -184,7 +184,7 @@ class FeedByKey:
 
 
 def hashed_keys(schema: StructType, keys: Sequence[str]) -> list[str]:
-    """Returns the keys whose values Spark can hash, which are the keys without MAP and VARIANT."""
+    """Returns the keys whose values Spark can hash: those whose types contain neither MAP nor VARIANT."""
     kinds = {field.name: field.dataType for field in schema.fields}
     return [key for key in keys if _is_hashable(kinds[key])]
 

@@ -1,5 +1,5 @@
-"""Stores the position for which a FLUSH waits, so that the process that reads a change data capture source finds this
-position."""
+"""Stores the position for which a FLUSH waits in a file. The process that reads the change data capture source looks
+for this file."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 def request_position(warehouse: Warehouse, source: SourceRecord, position: int) -> None:
-    """Makes the reader of ``source`` commit its position as soon as the reader reaches ``position``, even if no change
+    """Requests that the reader of ``source`` commit its position as soon as it reaches ``position``, even if no change
     arrives.
 
-    While no change arrives, a reader rarely commits its position. With this request, FLUSH need not wait for the
-    reader's next regular commit.
+    While no change arrives, a reader rarely commits its position. Without this request, FLUSH would have to wait for
+    the reader's next regular commit.
     """
     warehouse.write_text(_path(warehouse, source), str(position))
 

@@ -1,5 +1,5 @@
-"""Determines the versions up to which a view or sink must read, and whether it has read up to these versions. This
-module works in any process."""
+"""Determines up to which versions a view or sink must read its inputs, and whether it has read them. This module works
+in any process."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 _MOST_OTHERS = 200
-"""The maximum number of commits to search back for the last commit with rows of a certain table of a captured database.
-If none of these commits has rows of this table, the table's job must read all of these commits."""
+"""The search for the last commit with rows of a certain table of a captured database ends after more than this number
+of commits with rows of other tables. The table's job must then read all of these commits."""
 
 _OWING = re.compile(r"\bEMIT\s+ON\s+WINDOW\s+CLOSE\b|\b(?:LEFT|RIGHT|FULL)\b", re.IGNORECASE)
 """Matches the definition of a view or sink that may append rows when the watermark moves."""
@@ -38,8 +38,8 @@ _OWING = re.compile(r"\bEMIT\s+ON\s+WINDOW\s+CLOSE\b|\b(?:LEFT|RIGHT|FULL)\b", r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighWater:
-    """For each input of a view or sink, the newest version that has rows for the view or sink. All versions were
-    determined at one moment. The keys are the Delta table ids of the inputs.
+    """``versions`` maps the Delta table id of each input of a view or sink to the newest version that has rows for the
+    view or sink. All versions were determined at about the same time.
 
     The view or sink may read some inputs through their change feeds. ``feeds`` maps the Delta table ids of these inputs
     to their paths. A source that is not shared has no log and is left out.
@@ -48,14 +48,16 @@ class HighWater:
     versions: dict[str, int]
     feeds: Mapping[str, str]
     may_owe_windows: bool = False
-    """True if the view or sink only appends rows, so that its query writes a window's row after the window closed."""
+    """True if the view or sink may append rows when the watermark moves, such as the row of a closed window; see
+    :func:`appends_windows`."""
     is_direct: bool = False
     """True if an input is a source that is not shared, whose positions are not in ``versions``."""
     interval_seconds: float = 0.0
-    """The minimum time in seconds between two batches of a query that reads a source that is not shared."""
+    """If an input is a source that is not shared, the minimum time in seconds between two batches of the query;
+    otherwise 0."""
     _planned: list[int] = field(default_factory=list, init=False, compare=False, repr=False)
-    """If ``is_direct`` is True, the only item is the last batch that was planned when :meth:`are_reached` was first
-    called."""
+    """Empty at first. If ``is_direct`` is true, :meth:`are_reached` adds one item after all ``versions`` were read: the
+    last batch that was planned at this time."""
 
     @staticmethod
     def of(context: Context, snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> HighWater:
@@ -117,8 +119,8 @@ class HighWater:
 
 def appends_windows(reader: MaterializedViewRecord | SinkRecord) -> bool:
     """True if a view or sink may append rows when the watermark moves: rows of windows that have closed, or rows that
-    an outer join has not matched. An inner join does not count. It keeps state too, but it appends nothing when the
-    watermark moves, and Spark may not plan another batch."""
+    an outer join has not matched. An inner join does not count. It also keeps state, but it appends nothing when the
+    watermark moves. FLUSH must not wait for a further batch, because Spark possibly plans none."""
     if isinstance(reader, SinkRecord):
         is_appending = bool(reader.query) and not reader.replaces
     else:
@@ -127,8 +129,8 @@ def appends_windows(reader: MaterializedViewRecord | SinkRecord) -> bool:
 
 
 def captured_table(reader: MaterializedViewRecord | SinkRecord) -> str | None:
-    """The upstream table whose rows ``reader``, a table of a captured database, reads from the log of its source. None
-    for any other reader."""
+    """If ``reader`` is a table of a captured database, the upstream table whose rows it reads from its source's log;
+    otherwise None."""
     if not isinstance(reader, TableRecord) or reader.live_from is None:
         return None
     captured = table_definition(reader.definition).cdc_table
@@ -142,8 +144,8 @@ def last_data_version(context: Context, table: str, *, is_feed: bool = False, up
     If ``upstream`` is given, the result is the newest version that adds rows of this upstream table to the log. But if
     many later commits add rows of other tables, the result is the newest version that adds any rows.
 
-    If all commits that count were cleaned up, returns the newest version that one of these commits can have had. A
-    reader beyond that version has read all rows.
+    If no existing commit counts, returns the version before the oldest existing commit, because commits that were
+    cleaned up may have added rows. A reader that has read up to that version has read all rows.
     """
     oldest = 0
     others: list[int] = []

@@ -17,7 +17,7 @@ _FOLDERS = ("offsets", "commits")
 
 
 def remove_leftovers(warehouse: Warehouse, checkpoint: str) -> None:
-    """Removes temporary files from a checkpoint without a planned batch. Does not change other checkpoints.
+    """If no batch is planned in a checkpoint, removes all temporary files from it. Otherwise, changes nothing.
 
     No query may run on the checkpoint.
     """

@@ -29,9 +29,8 @@ SHARES = "shares"
 _FILES = "files.json"
 
 _UNSUPPORTED = frozenset({errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP})
-"""The numbers of the errors with which a store without conditional writes refuses such a write, or with which a file
-system refuses a hard link. If a write conflicts with another write, or if a response is lost, the error has another
-number."""
+"""The ``errno`` values with which a store without conditional writes refuses such a write, or with which a file system
+refuses a hard link. A conflict with another write, or a lost response, causes another ``errno``."""
 
 Position = tuple[Any, ...]
 """The values of a row in the columns by which a log is sorted. Rows with equal values are in the same share."""
@@ -42,7 +41,7 @@ class File:
     """A file of a commit or snapshot, with the first and the last position of its rows. ``path`` is relative to the
     table's folder. ``bucket`` is the value of the log's partition column, which is the hour in which the rows were
     written. (The file itself does not contain this column.) ``bucket`` is None if an older version of rw_sql has stored
-    the file."""
+    this entry."""
 
     path: str
     first: Position
@@ -62,8 +61,8 @@ class Shares:
 
     def bounds(self, done: int, upto: int | None) -> tuple[Position | None, Position | None]:
         """Returns the first position of the shares from ``done`` to ``upto`` (exclusive), and the first position after
-        these shares. If ``upto`` is None, all shares from ``done`` on are meant. A bound is None if there are no rows
-        beyond this bound."""
+        these shares. If ``upto`` is None, the range includes the last share. The first bound is None if the range
+        begins with the first share, and the second bound is None if the range includes the last share."""
         return self.cuts[done - 1] if done else None, None if upto is None else self.cuts[upto - 1]
 
     def files_between(self, low: Position | None, high: Position | None) -> list[File]:
@@ -82,7 +81,8 @@ class Shares:
 
     @staticmethod
     def from_json(body: Any) -> Shares:
-        """Reverses :meth:`to_json`. Older versions of rw_sql have stored files without ``bucket``."""
+        """Returns the shares from their JSON. Accepts files without ``bucket``, which older versions of rw_sql have
+        stored."""
         files = (
             File(path=path, first=tuple(first), last=tuple(last), bucket=bucket[0] if bucket else None)
             for path, first, last, *bucket in body["files"]
@@ -91,15 +91,15 @@ class Shares:
 
 
 def number_of_shares(sizes: Sequence[int], most_bytes: int) -> int:
-    """Returns the number of shares for files with these sizes in bytes. Delta divides the files into at least as many
-    batches, because a batch exceeds ``most_bytes`` by less than one file."""
+    """Returns the number of shares for files with the sizes ``sizes`` in bytes. Delta divides the files into at least
+    as many batches, because a batch exceeds ``most_bytes`` by less than one file."""
     return sum(sizes) // (most_bytes + max(sizes, default=0)) + 1
 
 
 def cuts_of(sampled: Iterable[tuple[Position, float]], count: int) -> tuple[Position, ...]:
-    """Returns the positions that divide sampled rows into ``count`` shares of about the same size. Each sampled row is
-    given with its position and size. If many positions are equal, or a row is larger than a share, there are fewer
-    shares."""
+    """Returns the positions that divide sampled rows into ``count`` shares of about the same size. ``sampled`` has the
+    position and the size of each sampled row. If many positions are equal, or if a row is larger than a share, there
+    are fewer than ``count`` shares."""
     found = sorted(sampled, key=lambda row: _ordered(row[0]))
     total, before = sum(size for _, size in found), 0.0
     chosen: dict[Position, None] = {}
@@ -160,8 +160,8 @@ class StoredShares:
         return shares
 
     def done_at(self, end: TableEnd) -> int | None:
-        """The number of shares that were read when a batch ended at ``end``; None if the batch was read in Delta's
-        division of the log. Raises StalledError if the number is lost."""
+        """The number of shares that were read when a batch ended at ``end``; None if the batch was read by files, as
+        Delta has planned, and not in shares. Raises StalledError if the number is lost."""
         done: int | None = self._read(f"{place_of(end)}/{end.index}")
         if done is None and self._read(f"{place_of(end)}/{_FILES}") is not None:
             raise StalledError(f"CHECKPOINT lost: {self._folder}/{place_of(end)}/{end.index} does not exist")
@@ -211,5 +211,6 @@ class StoredShares:
 
 
 def place_of(end: TableEnd) -> str:
-    """The name of the commit or snapshot in which a batch ends. The names are in the order of the versions."""
+    """The name of the commit or snapshot in which a batch ends. Sorting the names alphabetically sorts them by
+    version."""
     return f"{end.version:020d}-{'snapshot' if end.is_snapshot else 'commit'}-{end.table}"

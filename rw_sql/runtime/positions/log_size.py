@@ -37,7 +37,8 @@ def current_bucket() -> int:
 
 
 def measure_logs(context: Context, snapshot: Snapshot, source_ids: Iterable[int]) -> dict[int, LogSize]:
-    """The sizes of the existing logs. A log is opened only if it has a version that was not measured before."""
+    """The sizes of the logs of the sources ``source_ids``; a log that does not exist is absent. A log is opened only if
+    its newest version was not measured before."""
     found: dict[int, LogSize] = {}
     known: dict[str, tuple[int, LogSize]] = context.made.setdefault(_KNOWN, {})
     for source in map(snapshot.get, source_ids):
@@ -75,9 +76,9 @@ def _log_size(context: Context, path: str, files: pa.Table) -> LogSize:
 
 
 def _empty_columns(context: Context, path: str, files: pa.Table) -> tuple[str, ...]:
-    """Returns the columns and fields that are NULL in all rows of the newest files. The usual reason is that the names
-    of these columns do not match the names in the records. The counts of NULLs come from the files' footers, because
-    Delta's statistics cover only the hidden columns."""
+    """Returns the columns and fields that are NULL in all rows of the newest files. The usual reason is that a column's
+    name in the source's definition differs from the name in the records. This function reads the counts of NULLs from
+    the files' footers, because Delta's statistics cover only the log's hidden columns."""
     newest = files.sort_by([("modification_time", "descending")])
     empty: set[str] | None = None
     for file in newest.column("path").to_pylist()[:_FOOTERS]:
@@ -92,7 +93,8 @@ def _empty_columns(context: Context, path: str, files: pa.Table) -> tuple[str, .
 
 
 def _columns_of_nulls(metadata: pq.FileMetaData) -> set[str] | None:
-    """The columns and fields that are NULL in all rows of a file; None if all rows of the file are errors."""
+    """The columns and fields that are NULL in all rows of a file; None if no row of the file is free of a decode
+    error."""
     empty: set[str] = set()
     others: set[str] = set()
     has_rows = False

@@ -1,6 +1,6 @@
 """Determines the offsets that a source's log contains, as ranges that are computed from the commits of the log's table.
 
-A file beside the checkpoints stores the ranges, so that the ranges survive the clean-up of commits. Code that reads the
+A file beside the checkpoints stores the ranges, which therefore survive the clean-up of commits. Code that reads the
 file adds the ranges of the commits after the file's version. If the file does not exist, the computation begins at the
 oldest existing commit.
 """
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 _FORM = 2
 _UNKNOWN_READING = (-1, 0, None)
-"""A file that an earlier version of rw_sql wrote does not contain the version, the epoch and the term of a piece. These
-values are assumed for such a piece."""
+"""The version, the epoch and the term that are assumed for a piece from a file of an earlier version of rw_sql. Such a
+file does not contain these values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +44,9 @@ class ReadRanges:
     """The ranges that were read according to the commits up to ``version``. For each split, the ranges are listed by
     the split's incarnations, oldest first. ``sparse`` are the splits from which fewer records than offsets were read.
     ``is_complete`` is true if no commit is missing. ``pieces`` are the ranges of each split, listed separately for each
-    run, in log order. ``trimmed`` is the newest hourly bucket that was dropped from the log. The rows of this and all
-    older buckets were read and later deleted. ``trimmed_ms`` is the time of the newest commit that dropped buckets, in
-    milliseconds since 1970; None if it is unknown."""
+    run, in log order. ``trimmed`` is the newest hourly bucket that was dropped from the log; None if no bucket was
+    dropped. The rows of this and all older buckets were read and later deleted. ``trimmed_ms`` is the time of the
+    newest commit that dropped buckets, in milliseconds since 1970; None if it is unknown."""
 
     version: int = -1
     lives: Mapping[str, tuple[ReadIncarnation, ...]] = field(default_factory=dict)
@@ -80,8 +80,8 @@ def read_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRec
 def note_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> None:
     """Writes the ranges to the file of ranges, unless the file is up to date.
 
-    Complete ranges in the file are not replaced by ranges that lack the offsets of some commits, because only the file
-    may still have these offsets.
+    If the ranges in the file are complete, incomplete ranges do not replace them, because perhaps only the file still
+    has the offsets of the missing commits.
     """
     found = read_ranges(warehouse, source)
     path = warehouse.read_ranges(source.id, source.generation)
@@ -112,12 +112,12 @@ def note_cleaned_ranges(warehouse: Warehouse, source: SourceRecord | Materialize
 def _stored(
     warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, known: ReadRanges | None, newest: int
 ) -> ReadRanges:
-    """Returns the ranges to which the log's later commits are added. If stored ranges continue into the existing
-    commits without a gap, the result is the stored ranges; otherwise, the result is ``known``.
+    """Returns the ranges to which the log's later commits must be added. Candidates are the ranges in the two files,
+    and then ``known``. The result is the first candidate that is complete and continues into the existing commits
+    without a gap.
 
     Another process may have cleaned up the commits after ``known``. Before the clean-up, that process has stored the
-    ranges of these commits. If neither the ranges in the files nor ``known`` lead to the existing commits without a
-    gap, the ranges of the newest version are returned.
+    ranges of these commits. If no candidate meets the condition, the result is the candidate with the newest version.
     """
     table = warehouse.data(source.id, source.generation)
 
@@ -137,18 +137,18 @@ def _stored(
 
 
 def _is_continued(warehouse: Warehouse, table: str, known: ReadRanges, newest: int) -> bool:
-    """True if the log has the commit after ``known``, or has no later commit."""
+    """True if the log still has the commit after ``known``, or if there is no later commit."""
     return known.version == newest or warehouse.exists(commit_path(table, known.version + 1))
 
 
 def _noted(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, newest: int) -> ReadRanges:
-    """The ranges in the file, unless the file is ahead of the log."""
+    """The ranges in the file that :func:`note_ranges` writes; empty ranges if the file is ahead of the log."""
     found = _read(warehouse, warehouse.read_ranges(source.id, source.generation))
     return found if found.version <= newest else ReadRanges()
 
 
 def _cleaned(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> ReadRanges:
-    """The ranges of the commits that were cleaned up."""
+    """The ranges of the commits that were cleaned up, from the file that :func:`note_cleaned_ranges` writes."""
     return _read(warehouse, warehouse.cleaned_ranges(source.id, source.generation))
 
 
@@ -165,8 +165,8 @@ def _fold(
 ) -> ReadRanges:
     """Adds the ranges of later commits to ``known``.
 
-    ``cleaned`` returns the ranges of the commits that were cleaned up. These ranges cannot be used for the ranges of an
-    older version, because they may contain commits that a RESTORE has reverted.
+    ``cleaned`` returns the ranges of the commits that were cleaned up. For a version before the end of these ranges,
+    they cannot be used, because they may contain commits that a RESTORE has reverted.
     """
     folding = _Folding.of(known)
     versions = range(known.version + 1, newest + 1)
@@ -194,7 +194,7 @@ def _fold(
 
 @dataclass(slots=True, kw_only=True)
 class _Folding:
-    """Ranges to which commits are added one by one. The fields have the same meaning as in :class:`ReadRanges`."""
+    """Ranges that grow by one commit at a time. The fields have the same meaning as in :class:`ReadRanges`."""
 
     lives: dict[str, tuple[ReadIncarnation, ...]]
     sparse: set[str]
@@ -239,7 +239,7 @@ class _Folding:
 
 def held_pieces(warehouse: Warehouse, source: SourceRecord) -> Mapping[str, tuple[LogPiece, ...]]:
     """Returns, for each split, the ranges of offsets in a source's log, each with the run that wrote the rows of the
-    range. The result contains only ranges whose rows certainly exist.
+    range. The result contains only ranges whose rows certainly still exist in the log.
 
     If retention has dropped old hourly buckets, the commits are read one by one, because the stored ranges may include
     the offsets of deleted rows.
@@ -297,8 +297,8 @@ def _add_pieces(pieces: dict[str, tuple[LogPiece, ...]], commit: JobCommit, vers
 
 
 def _newest_bucket(actions: list[dict[str, Any]], kind: str, known: int | None) -> int | None:
-    """Returns the newest bucket among the files that a commit adds or removes, if this bucket is newer than ``known``;
-    otherwise ``known``."""
+    """Returns the newest bucket among the files that a commit adds (``kind`` is ``add``) or removes (``remove``), if
+    this bucket is newer than ``known``; otherwise ``known``."""
     newest = known
     for action in actions:
         of_file = action.get(kind)
