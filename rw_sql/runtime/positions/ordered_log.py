@@ -1,21 +1,22 @@
-"""Reads a source's log batch by batch in the order of the log, although Delta divides commits and snapshots among
-batches.
+"""Reads a source's log batch by batch in the order of LOG_ORDER. Delta's stream alone does not preserve this order,
+because it divides commits and snapshots among batches.
 
 Delta's stream limits the size of a batch. A batch can therefore end after any file, even in the middle of a commit, or
-in the middle of the snapshot that a query reads first. The files of a commit have no order, and a snapshot's files are
-in the order of their times, which compaction changes. Therefore, a later batch of the stream may contain an earlier row
-of a key.
+in the middle of the snapshot that a query reads first. The files of a commit are in no particular order. The files of a
+snapshot are in the order of their modification times, and compaction changes these times. Therefore, a row of a key may
+come in a later batch of the stream than rows that follow it in the log.
 
-For a reader that depends on the order, this module distributes the rows of such a commit or snapshot among the batches
-in another way than Delta's stream. The module reads the positions of all rows of the commit or snapshot, and chooses
-positions that divide these rows into shares of about the size of a batch. A batch that ends within the commit or
-snapshot gets the next share. The batch that reads the rest of the commit or snapshot gets all other shares. As a
-result, each row is read once, and each batch has about the size that Delta has planned. The order of the rows does not
-depend on the writer of the files or on the statistics of the files.
+For a reader that depends on the order, this module itself distributes the rows of a divided commit or snapshot among
+the batches. The module reads the positions of all rows of the commit or snapshot, and chooses positions that divide
+these rows into shares of about the size of a batch. A batch that ends within the commit or snapshot gets the next
+share. The batch that reads the rest of the commit or snapshot gets all remaining shares. As a result, each row is read
+once, and each batch has about the size that Delta has planned. Neither the writer of the files nor the statistics of
+the files affect the order of the rows.
 
 The query's checkpoint contains the shares (:mod:`rw_sql.runtime.positions.log_shares`). If an older version of rw_sql
 has read the first part of a commit or snapshot, the checkpoint has no shares of this commit or snapshot. In this case,
-the rest of the commit or snapshot is read in Delta's division, because only Delta's order shows which rows were read.
+the batches read the rest of the commit or snapshot as Delta divides it, because only the order of Delta's files shows
+which rows were already read.
 """
 
 from __future__ import annotations
@@ -56,23 +57,25 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 LOG_ORDER = (RUN, BATCH, SPLIT, OFFSET, INDEX_COLUMN[0])
-"""The columns that sort the rows of a log: by commit, then by split and offset, then (for a change data capture
-source, and for files) by index. A log that an older version of rw_sql created may lack BATCH."""
+"""The columns by which the rows of a log are sorted: first the commit (RUN and BATCH), then the split and the offset,
+and then the index (only for change data capture sources and for files). A log that an older version of rw_sql created
+may lack BATCH."""
 
 _SAMPLED = 100
 """The approximate number of positions that are sampled for each share. With this number, the sizes of the shares differ
-by a few percent."""
+from each other by only a few percent."""
 
 _ROW_BYTES = 100
-"""The size of a row in bytes that the sampling assumes if the number of rows of a file is unknown."""
+"""The row size in bytes that the sampling assumes for a file whose number of rows is unknown."""
 
 _FILE = "_rw_file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DataFile:
-    """A data file of a commit or version. The fields are the path relative to the table's folder, the size in bytes,
-    the number of rows (None if unknown), and the rows' value of BUCKET."""
+    """A data file of a commit or snapshot. The fields are the path relative to the table's folder, the size in bytes,
+    the number of rows (None if unknown), and the value of BUCKET of all rows of the file (None if there is no
+    value)."""
 
     path: str
     size: int
@@ -85,9 +88,9 @@ class OrderedLog:
     """A log that one run of a query reads. ``path`` is the path of the log's table, and ``checkpoint`` is the query's
     checkpoint.
 
-    ``most_bytes`` is the limit of a batch in bytes (Delta's option ``maxBytesPerTrigger``). The query reads only rows
-    with the value ``least_bucket`` of BUCKET or a later value. If ``least_bucket`` is None, the query reads the rows of
-    all values, but not BUCKET itself.
+    ``most_bytes`` is the approximate maximum size of a batch in bytes (Delta's option ``maxBytesPerTrigger``). The
+    query reads only rows whose BUCKET is ``least_bucket`` or later. If ``least_bucket`` is None, the query reads the
+    rows of all buckets, but not the column BUCKET.
     """
 
     warehouse: Warehouse
@@ -98,20 +101,23 @@ class OrderedLog:
     _stored: StoredShares = field(init=False)
     _known: tuple[str, Shares] | None = field(default=None, init=False)
     _places: set[str] | None = field(default=None, init=False)
-    """The commits and snapshots that the run's last batch has read in part; None before the run's first batch."""
+    """The commits and snapshots of which the run's last batch has read only a part; None before the run's first
+    batch."""
     _last: dict[int, list[TableEnd]] = field(default_factory=dict, init=False)
-    """The end of the run's last batch, by the batch's number. The plan of a batch never changes during a run, and in an
-    object store, reading a file of the checkpoint takes a request."""
+    """The end of the run's last batch, by the batch's number. The end is cached for two reasons: the plan of a batch
+    never changes during a run, and each read of a checkpoint's file in an object store takes a request."""
 
     def __post_init__(self) -> None:
         self._stored = StoredShares(warehouse=self.warehouse, checkpoint=self.checkpoint)
 
     def rows(self, spark: SparkSession, batch: int) -> DataFrame | None:
-        """The rows of the log for a planned batch. BUCKET is NULL if ``least_bucket`` is None. Otherwise, rows of
-        earlier values of BUCKET may be left out.
+        """The rows of the log for a planned batch. BUCKET is NULL if ``least_bucket`` is None. Otherwise, the result
+        may lack rows of buckets before ``least_bucket``.
 
-        The result is None if the caller must use the rows of Spark's frame. This is the case if the batch reads whole
-        commits, or if an older version of rw_sql has begun to read the commit or snapshot.
+        The result is None if the caller must use the rows of Spark's frame instead. This is the case if the batch reads
+        only whole commits, or if the query does not read exactly one Delta table. It is also the case if an older
+        version of rw_sql has read the first part of a snapshot that the batch continues, or of a commit that the batch
+        continues but does not complete.
 
         The caller must call this method, or :meth:`skip`, for each batch that the query's output does not contain yet.
         """
@@ -143,7 +149,8 @@ class OrderedLog:
         return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
     def skip(self, batch: int) -> None:
-        """Must be called instead of :meth:`rows` for a planned batch whose commits have no rows for the caller."""
+        """The caller must call this method instead of :meth:`rows` for a planned batch whose commits have no rows for
+        the caller."""
         if self._places is not None and not self._places:
             return  # The last batch has read whole commits, so no commit of this batch is divided into shares.
         ends = self._ends(batch)
@@ -159,8 +166,9 @@ class OrderedLog:
         self._stored.forget_read()
 
     def _ends(self, batch: int) -> tuple[TableEnd | None, TableEnd] | None:
-        """Returns the end of the batch before a planned batch, and the end of the planned batch. Removes the shares of
-        a commit or snapshot when the batch with its last share is completed."""
+        """Returns the end of the batch before a planned batch, and the end of the planned batch; see
+        :func:`rw_sql.runtime.positions.progress.batch_ends`. If the earlier batches have read the last share of a
+        commit or snapshot, also removes its shares from the checkpoint."""
         ends = batch_ends(self.warehouse, self.checkpoint, batch, known=self._last)
         self._last = {} if ends is None else {batch: [ends[1]]}
         places = {place_of(end) for end in ends or () if end is not None and end.is_within}
@@ -172,8 +180,9 @@ class OrderedLog:
         return ends
 
     def _next_share(self, spark: SparkSession, end: TableEnd, done: int) -> DataFrame:
-        """Returns the share after ``done`` shares, for a batch that ends at ``end``. If only the last share remains,
-        the result is empty, because the batch that reads the rest of the commit or snapshot reads the last share."""
+        """Returns the rows of the share that follows the first ``done`` shares, for a batch that ends at ``end``. If
+        only the last share remains, the result is empty, because the batch that reads the rest of the commit or
+        snapshot reads the last share."""
         shares = self._shares(spark, end)
         upto = min(done + 1, len(shares.cuts))
         self._stored.note_done(end, upto)
@@ -182,8 +191,9 @@ class OrderedLog:
         return self._between(spark, shares, *shares.bounds(done, upto))
 
     def _rest(self, spark: SparkSession, begin: TableEnd, done: int | None) -> DataFrame:
-        """Returns the rows of a commit or snapshot that come after ``done`` shares. If ``done`` is None, an older
-        version of rw_sql has read the files of the commit up to the index of ``begin``."""
+        """Returns the rows of a commit or snapshot that follow the first ``done`` shares. If ``done`` is None, an older
+        version of rw_sql has read the commit's files up to the index of ``begin``, and the result contains the rows of
+        the later files."""
         if done is None:
             return self._read(spark, self._needed(self._added(begin.version)[begin.index + 1 :]))
         shares = self._shares(spark, begin)
@@ -206,15 +216,16 @@ class OrderedLog:
         return self._known[1]
 
     def _with_buckets(self, shares: Shares, end: TableEnd) -> Shares:
-        """Returns the shares with the values of BUCKET. The values are added if they are needed and an older version of
-        rw_sql has stored the shares without them."""
+        """Returns the shares with the value of BUCKET of each file. An older version of rw_sql may have stored the
+        shares without these values. If the query needs the values, this method adds them."""
         if self.least_bucket is None or all(file.bucket is not None for file in shares.files):
             return shares
         buckets = {file.path: file.bucket for file in self._files_of(end)}
         return replace(shares, files=tuple(replace(file, bucket=buckets[file.path]) for file in shares.files))
 
     def _divided(self, spark: SparkSession, end: TableEnd) -> Shares:
-        """Reads the positions of a commit or snapshot, and divides them into shares."""
+        """Reads the positions of the rows of the commit or snapshot in which a batch ends, and divides the rows into
+        shares."""
         from pyspark.sql import functions as f
 
         files = [file for file in self._files_of(end) if self._is_needed(file.bucket)]
@@ -259,12 +270,12 @@ class OrderedLog:
         ]
 
     def _added(self, version: int) -> list[_DataFile]:
-        """The files that a commit adds as new data, in the commit's order."""
+        """The files with new data that a commit adds, in the order in which the commit lists them."""
         actions = read_actions(self.warehouse, self.path, version)
         return [_data_file(action["add"]) for action in actions if _is_new(action)]
 
     def _needed(self, files: Iterable[_DataFile]) -> dict[str, int | None]:
-        """The paths of the files that may have rows to read, each with its value of BUCKET."""
+        """Maps the path of each file that may contain rows for the query to the file's value of BUCKET."""
         return {file.path: file.bucket for file in files if self._is_needed(file.bucket)}
 
     def _is_needed(self, bucket: int | None) -> bool:
@@ -272,7 +283,7 @@ class OrderedLog:
 
     def _read(self, spark: SparkSession, buckets: Mapping[str, int | None]) -> DataFrame:
         """The rows of files, with all columns of the table. ``buckets`` maps the files' paths to their values of
-        BUCKET. BUCKET is NULL if ``least_bucket`` is None."""
+        BUCKET. In the result, BUCKET is NULL if ``least_bucket`` is None."""
         from pyspark.sql import functions as f
 
         rows, schema = self._stored_rows(spark, [*buckets]), schema_of(self._table())
@@ -319,17 +330,17 @@ def _is_new(action: dict[str, Any]) -> bool:
 
 
 def _chances(files: Sequence[_DataFile], count: int) -> dict[str, float]:
-    """Returns, for each file, the probability with which a row of the file is sampled. In total, about ``count`` rows
-    of all files are sampled. The probability of a row is proportional to its size, and all rows of a file are assumed
-    to have the same size."""
+    """Maps the path of each file to the probability with which a row of the file is sampled. In total, about ``count``
+    rows are sampled. The probability of a row is proportional to its size. All rows of a file are assumed to be equally
+    large."""
     total = max(1, sum(file.size for file in files))
     rows = {file.path: file.rows or file.size // _ROW_BYTES or 1 for file in files}
     return {file.path: min(1.0, count * file.size / total / rows[file.path]) for file in files}
 
 
 def _with_value(rows: DataFrame, name: str, kind: str, values: Mapping[str, float | None]) -> DataFrame:
-    """Adds a column of the type ``kind`` that has one value for each file. ``values`` maps the names of the files to
-    the values. The result may also have the column _FILE with the names."""
+    """Adds the column ``name`` of the type ``kind``, whose value depends on the file of the row. ``values`` maps the
+    names of the files to the values. The result may also have the column _FILE, which contains the names."""
     from pyspark.sql import functions as f
 
     if len({*values.values()}) < 2:

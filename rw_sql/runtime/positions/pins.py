@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 FOLDER = "checkpoints"
 """The folder below the warehouse that contains the copies of checkpoints. The original checkpoints are in the same
-folder, so that copies and originals are deleted with their source."""
+folder. The cleanup of this folder after a DROP therefore also deletes the copies for a dropped source."""
 
 
 def copies_of(context: Context, point: RewindPoint, object_id: int) -> str:
-    """The folder with the copy of a dependent's checkpoint."""
+    """The folder with the copy of a dependent's checkpoint at a rewind point."""
     root = f"{context.warehouse.uri}/{FOLDER}/{point.folder}"
     for job in (view_job(object_id), sink_job(object_id)):
         if context.warehouse.list_names(f"{root}/{job}"):
@@ -31,14 +31,14 @@ def copies_of(context: Context, point: RewindPoint, object_id: int) -> str:
 
 
 def least_needed_version(context: Context, object_id: int, generation: int = 1) -> int | None:
-    """Returns the oldest version that a rewind point needs of a source's log, or of the table of a view's generation.
-    Returns None if no point needs a version.
+    """Returns the oldest version of an object's table that a rewind point needs. The table of a source is its log, and
+    the table of a view is the table of ``generation``. Returns None if no point needs a version of the table.
 
     Upkeep keeps the files of that version, and all commits from that version on. Therefore, the version stays readable.
-    A point of a dropped source needs no version. A dependent needs no version in two cases: the dependent was dropped,
-    or the dependent's table has another generation than at the time of the point. A REWIND does not change such a
-    dependent. But while UNDO can put the dependent's earlier table into use again, the dependent's inputs stay
-    readable.
+    A point of a dropped source needs no version. A point needs no version of a dependent's table if a REWIND does not
+    change the dependent: the dependent was dropped, or its table has another generation than at the time of the point.
+    However, while UNDO can put the dependent's earlier table into use again, the point still needs versions of the
+    dependent's inputs.
     """
     snapshot = context.metastore.snapshot()
     record = snapshot.get(object_id)
@@ -60,8 +60,9 @@ def least_needed_version(context: Context, object_id: int, generation: int = 1) 
 
 
 def is_rewound(snapshot: Snapshot, dependent: PointDependent) -> bool:
-    """True if a REWIND to the point of a dependent changes the dependent. A REWIND does not change a view whose table
-    has another generation than at the time of the point. A sink gets a new generation in each REWIND."""
+    """True if a REWIND to the rewind point that contains ``dependent`` changes this view or sink. A REWIND does not
+    change a view whose table has another generation than at the time of the point. A sink's generations are not
+    compared, because each REWIND gives the sink a new generation."""
     record = snapshot.get(dependent.id)
     if isinstance(record, MaterializedViewRecord):
         return record.generation == dependent.generation
@@ -79,9 +80,9 @@ def _may_return(context: Context, snapshot: Snapshot, dependent: PointDependent)
 def needed_of_input(context: Context, point: RewindPoint, dependent: PointDependent, input_id: int) -> int:
     """The first version of an input's table that a dependent needs when it continues from the copy of its checkpoint.
 
-    After a rewind, a dependent also continues in inputs that were not rewound, at the versions in ``reads``. The
-    dependent's query then requests the last batch of the copy again, and this batch begins at an earlier version (see
-    table_consumers).
+    After a REWIND, a dependent also continues to read its inputs that were not rewound, at the versions in ``reads``.
+    However, the dependent's query first requests the last batch of the copied checkpoint again, and this batch begins
+    at an earlier version (see :mod:`rw_sql.runtime.positions.table_consumers`).
     """
     unread = dict(dependent.reads)[input_id]
     snapshot, warehouse = context.metastore.snapshot(), context.warehouse

@@ -1,4 +1,5 @@
-"""Computes the number of rows that a planned batch reads. Uses only the commits of the batch's input."""
+"""Computes the number of rows that a planned batch reads. The computation reads the commits of the batch's input, but
+not the rows."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """The number of rows that a batch reads, as an upper limit and as the exact number. The exact number excludes
-    undecodable records. Each of the two values is None if it is unknown. ``size`` is the size in bytes of the files
+    """The number of rows that a batch reads: ``most`` is an upper limit, and ``exact`` is the exact number without
+    undecodable records. Each of the two numbers is None if it is unknown. ``size`` is the size in bytes of the files
     that contain the rows."""
 
     most: int | None = None
@@ -36,7 +37,8 @@ class Planned:
 
     @property
     def is_small(self) -> bool:
-        """True if the batch is known to fit into this process's memory."""
+        """True if the batch has at most SMALL_ROWS rows, in files of at most SMALL_FILE_BYTES bytes. The rows of such a
+        batch fit into this process's memory."""
         return self.most is not None and self.most <= SMALL_ROWS and self.size <= SMALL_FILE_BYTES
 
 
@@ -53,9 +55,9 @@ def planned_rows(
     """Returns the number of rows that a planned batch reads, according to the commits of the query's only input. This
     input must be append-only.
 
-    ``is_log`` is true if the input is a source's log, whose undecodable records are skipped. ``is_all_read`` is true if
-    the query reads all decodable records. If ``upstream`` is given, the query reads only the rows of this upstream
-    table.
+    ``is_log`` is true if the input is a source's log. The query skips the undecodable records of a log. ``is_all_read``
+    is true if the query reads all decodable records. If ``upstream`` is not None, the query reads only the rows of this
+    upstream table. The exact number is unknown if the query does not read all decodable records.
     """
     is_first = batch == 0
     stretch = _first(warehouse, table, checkpoint) if is_first else planned_stretch(warehouse, checkpoint, batch)
@@ -70,8 +72,8 @@ def planned_rows(
 def rows_of_commits(
     commits: Iterable[list[dict[str, Any]]], *, is_log: bool, is_exact: bool = True, upstream: str | None = None
 ) -> Planned:
-    """The number of rows that a batch of ``commits`` reads; see :func:`planned_rows`. ``is_exact`` is true if the batch
-    reads all decodable records of these commits."""
+    """The number of rows that a batch reads if it consists of ``commits``; see :func:`planned_rows`. ``is_exact`` is
+    true if the batch reads all decodable records of these commits."""
     most, size, exact = 0, 0, 0 if is_exact and upstream is None else None
     for actions in commits:
         own = rows_of_table(actions, upstream) if upstream is not None else None
@@ -87,7 +89,8 @@ def rows_of_commits(
 
 
 def planned_changes(warehouse: Warehouse, table: str, checkpoint: str, batch: int) -> Planned:
-    """The upper limit of the rows that a planned batch reads from the change feed of the query's only input."""
+    """An upper limit of the number of rows that a planned batch reads from the change feed of the query's only
+    input."""
     stretch = planned_stretch(warehouse, checkpoint, batch)
     if stretch is None:
         return Planned()
@@ -95,7 +98,7 @@ def planned_changes(warehouse: Warehouse, table: str, checkpoint: str, batch: in
 
 
 def changes_of_commits(commits: Iterable[list[dict[str, Any]]]) -> Planned:
-    """Does the same as :func:`planned_changes`, for a batch that consists of ``commits``."""
+    """An upper limit of the number of rows that a batch reads from a change feed if it consists of ``commits``."""
     most = size = 0
     for actions in commits:
         changed = changed_rows(actions)
@@ -107,7 +110,9 @@ def changes_of_commits(commits: Iterable[list[dict[str, Any]]]) -> Planned:
 
 
 def _first(warehouse: Warehouse, table: str, checkpoint: str) -> tuple[range, bool] | None:
-    """The versions whose rows a query's first batch reads, if all commits of the table only added rows."""
+    """Returns the versions whose rows a query's first batch reads, and True because the batch reads all rows of these
+    versions. Returns None if the batch reads only a part of a version, if the query has several inputs, or if the table
+    is not young (see :class:`rw_sql.runtime.delta.young_table.YoungTable`)."""
     end = first_end(warehouse, checkpoint)
     if end is None:
         return None

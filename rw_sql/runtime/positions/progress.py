@@ -1,4 +1,5 @@
-"""The progress of a view or sink, read from its checkpoint. This module works in any process."""
+"""Reads the progress of a view or sink from its checkpoint. This works in any process, without Spark and without the
+process that runs the query."""
 
 from __future__ import annotations
 
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
 
 
 def batches_in(warehouse: Warehouse, folder: str) -> list[int]:
-    """The numbers of the batches with a file in a checkpoint's folder, ascending."""
+    """The numbers of the batches that have a file in ``folder``, a folder of a checkpoint such as ``offsets``, in
+    ascending order."""
     return sorted(int(name) for name in warehouse.list_names(folder) if name.isdecimal())
 
 
 def _delta_offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[dict[str, Any]]:
-    """The Delta sources' offsets of one planned batch. The lines of a batch's file are: version, metadata, then one
-    offset per source."""
+    """The offsets at which one planned batch ends in its Delta inputs. The batch's file in the checkpoint contains one
+    line with its version, one line with metadata, and then one line with an offset for each input."""
     lines = warehouse.read_text(f"{checkpoint}/offsets/{batch}").split("\n")[2:]
     found = [json.loads(line) for line in lines if line.startswith("{")]
     return [offset for offset in found if "reservoirId" in offset]
@@ -33,14 +35,14 @@ def _delta_offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[di
 def committed_versions(
     warehouse: Warehouse, checkpoint: str, *, feeds: Mapping[str, str] | None = None, before: int = 0
 ) -> dict[str, int]:
-    """Maps each input table, by its Delta table id, to the first version that is not completely in the view. The result
-    is empty before the first batch. The result describes the state after the last completed batch, or after the batch
-    that is ``before`` batches older.
+    """Maps the Delta table id of each input to the first version that the query has not read completely. The result
+    describes the state after the last completed batch or, if ``before`` is not 0, after the batch that is ``before``
+    batches older. The result is empty if there is no such batch.
 
-    If the initial snapshot of a table is read in several batches, no version counts as read until the last of these
-    batches. ``feeds`` are the paths, by Delta table id, of the tables that are read through their change feed.
-    ``feeds`` is needed because in a change feed, an offset may refer to one file of a commit although the batch reads
-    the whole commit.
+    If several batches read the initial snapshot of a table, no version counts as read before the last of these batches
+    is completed. ``feeds`` maps the Delta table ids of the tables that are read through their change feed to the paths
+    of these tables. The function then reads the commits of these tables, because the offset in a change feed may refer
+    to one file of a commit although the batch reads the whole commit.
     """
     committed = batches_in(warehouse, f"{checkpoint}/commits")
     if len(committed) <= before:
@@ -58,9 +60,8 @@ def committed_versions(
 
 
 def _is_in_part(warehouse: Warehouse, path: str, table: str, version: int, index: int) -> bool:
-    """True if a batch of a change feed has read only a part of a commit. The batch ends at the commit's file ``index``.
-    If the commit was cleaned up, the batch counts as having read the whole commit, because the next batch could not
-    read the rest of the commit."""
+    """True if a batch that ends at the file ``index`` of a commit of a change feed has read only a part of this commit.
+    If the commit was cleaned up, the result is False, because the next batch could not read the rest of the commit."""
     try:
         return _is_commit_in_part(warehouse, path, table, version, index)
     except FileNotFoundError:
@@ -85,12 +86,14 @@ def newest_completed(warehouse: Warehouse, checkpoint: str) -> int:
 
 
 REWOUND = "_rw_sql/rewound"
-"""The path, within a restored checkpoint, of the file with the epoch of the REWIND and the number of the checkpoint's
-last batch. The file is written last, so a checkpoint with this file is complete."""
+"""The path of a file within a checkpoint that a REWIND has restored. The file contains the epoch of the REWIND and the
+number of the restored checkpoint's last batch. The REWIND writes this file last, so a checkpoint with this file is
+complete."""
 
 
 def rewind_mark(warehouse: Warehouse, checkpoint: str) -> Mapping[str, int] | None:
-    """The content of :data:`REWOUND`; None if no REWIND has restored the checkpoint, or if the file cannot be read."""
+    """The content of :data:`REWOUND`; None if no REWIND has restored the checkpoint, or if the file does not contain
+    valid JSON."""
     try:
         mark: Mapping[str, int] = warehouse.read_json(f"{checkpoint}/{REWOUND}")
     except FileNotFoundError:
@@ -99,11 +102,11 @@ def rewind_mark(warehouse: Warehouse, checkpoint: str) -> Mapping[str, int] | No
 
 
 def is_just_rewound(warehouse: Warehouse, checkpoint: str, planned: int) -> bool:
-    """True if a REWIND has restored the checkpoint of a sink, and the query has planned no batch since then.
-    ``planned`` is the last planned batch in the restored copy.
+    """True if a REWIND has restored the checkpoint of a sink, and the sink's query has planned no batch after the
+    REWIND. ``planned`` is the number of the checkpoint's last planned batch.
 
     A REWIND gives the sink a new generation. The sink creates the table of this generation when the sink starts. Until
-    then, the checkpoint has batches although the table does not exist.
+    then, the checkpoint contains batches, but the table does not exist.
     """
     mark = rewind_mark(warehouse, checkpoint)
     # Earlier versions have not stored the batch.
@@ -111,9 +114,9 @@ def is_just_rewound(warehouse: Warehouse, checkpoint: str, planned: int) -> bool
 
 
 def end_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> dict[str, int]:
-    """Maps each input table, by its Delta table id, to the last version that a planned batch reads.
+    """Maps the Delta table id of each input to the last version of which a planned batch reads rows.
 
-    If the last version is read in parts, the batch may read only some of this version's rows.
+    If several batches read the rows of this version, the planned batch reads only some of them.
     """
     found: dict[str, int] = {}
     for offset in _delta_offsets(warehouse, checkpoint, batch):
@@ -128,8 +131,8 @@ class TableEnd:
     """The end of a batch in a Delta table. ``table`` is the table's Delta id.
 
     The batch reads all rows of the versions before ``version``. If ``index`` is not negative, the batch also reads the
-    files of the commit ``version`` up to ``index`` (counted from 0). If ``is_snapshot`` is true, the batch only reads
-    the files of the table's snapshot at this version up to ``index``.
+    files of the commit ``version`` up to ``index`` (counted from 0). If ``is_snapshot`` is true, the batch instead
+    reads the files, up to ``index``, of the table's snapshot at ``version``.
     """
 
     table: str
@@ -139,7 +142,7 @@ class TableEnd:
 
     @property
     def is_within(self) -> bool:
-        """True if the end is within a commit or a snapshot."""
+        """True if the batch ends within a commit or snapshot."""
         return self.index >= 0
 
 
@@ -162,8 +165,8 @@ def batch_ends(
     """Returns the end of the batch before a planned batch (None if the planned batch is the first batch), and the end
     of the planned batch.
 
-    The result is None for a query that does not read exactly one Delta table. ``known`` are the results of
-    :func:`table_ends` for some batches. The files of these batches are not read.
+    The result is None for a query that does not read exactly one Delta table. ``known`` maps the numbers of some
+    batches to their results of :func:`table_ends`. For these batches, the function does not read the checkpoint.
     """
     numbers = (batch - 1, batch) if batch else (batch,)
     known = known or {}
@@ -177,11 +180,11 @@ def batch_ends(
 
 
 def planned_stretch(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[range, bool] | None:
-    """Returns the versions of a single Delta input that a planned batch reads, and whether the batch reads all rows of
-    each version.
+    """Returns the versions that a planned batch reads of the query's only Delta input, and whether the batch reads all
+    rows of each version.
 
-    The result is None for a batch of the initial snapshot, and for a query that reads its input more than once, such as
-    a self-join.
+    The result is None for the query's first batch, and for a batch that reads rows of the initial snapshot. It is also
+    None if the query has several Delta inputs, or reads its input more than once, as in a self-join.
     """
     if batch == 0:
         return None
@@ -196,8 +199,8 @@ def planned_stretch(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[
 
 
 def first_end(warehouse: Warehouse, checkpoint: str) -> int | None:
-    """The version of a single Delta input up to which a query's first batch reads all rows. The result is None if the
-    batch reads only a part of a version, or if the query has several inputs."""
+    """The last version that a query's first batch reads of the query's only Delta input. The batch reads all rows up to
+    this version. The result is None if the batch reads only a part of a version, or if the query has several inputs."""
     offsets = _delta_offsets(warehouse, checkpoint, 0)
     if len(offsets) != 1 or offsets[0].get("isStartingVersion") or offsets[0]["index"] >= 0:
         return None
@@ -205,9 +208,11 @@ def first_end(warehouse: Warehouse, checkpoint: str) -> int | None:
 
 
 def watermark_ms(warehouse: Warehouse, checkpoint: str) -> int | None:
-    """The event time below which a view's next batch drops rows, in milliseconds since 1970.
+    """The watermark of a view's next batch, in milliseconds since 1970. The batch drops rows with an earlier event
+    time.
 
-    Returns None if the batch drops no rows, because the query has no state or has read no event time so far.
+    Returns None if the batch drops no rows. This is the case if the query has no state, or has not read any event time
+    yet.
     """
     if not warehouse.list_names(f"{checkpoint}/state"):
         return None
@@ -225,7 +230,8 @@ def has_state(warehouse: Warehouse, checkpoint: str) -> bool:
 
 
 _OWED_SECONDS = 5.0
-"""The maximum time in seconds after the completion of a batch until the query plans a batch without input."""
+"""The time in seconds, in addition to the minimum time between two batches, that :func:`owes_windows` waits for the
+query to plan a batch without input."""
 
 _owed_since: dict[tuple[str, str], tuple[int, float]] = {}
 """Maps each checkpoint (warehouse, path) to its last completed batch, and to the time (``time.monotonic()``) at which
@@ -237,9 +243,9 @@ def owes_windows(warehouse: Warehouse, checkpoint: str, *, interval_seconds: flo
     that close at this watermark.
 
     Spark writes these windows in the next batch. If there is no new input, Spark plans a batch without input, either at
-    once or after ``interval_seconds``, the minimum time between two batches. Spark plans no such batch if the query was
-    stopped in between. Therefore, the result is false if no further batch is planned although this time and some more
-    seconds have passed.
+    once or after ``interval_seconds``, the minimum time between two batches. Spark plans no such batch if the query is
+    stopped first. Therefore, the result becomes False if the query plans no further batch within ``interval_seconds``
+    plus :data:`_OWED_SECONDS`.
     """
     if not has_state(warehouse, checkpoint):
         return False
@@ -258,8 +264,8 @@ def owes_windows(warehouse: Warehouse, checkpoint: str, *, interval_seconds: flo
 
 
 def _marks(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[int, int]:
-    """Returns two watermarks in milliseconds since 1970: the watermark with which a completed batch ran, and the
-    watermark of the next batch."""
+    """Returns two watermarks in milliseconds since 1970: the watermark of a completed batch, and the watermark of the
+    batch that follows."""
     told = [warehouse.read_text(f"{checkpoint}/{folder}/{batch}").splitlines() for folder in ("offsets", "commits")]
     offset, commit = (json.loads(lines[1]) if len(lines) > 1 else {} for lines in told)
     return int(offset.get("batchWatermarkMs", 0)), int(commit.get("nextBatchWatermarkMs", 0))

@@ -1,4 +1,5 @@
-"""Computes the number of existing rows that a new view or sink must read. Uses only the statistics of live files."""
+"""Computes the number of existing rows that a new view or sink must read. The number comes from the statistics of the
+tables' current files."""
 
 from __future__ import annotations
 
@@ -23,22 +24,22 @@ if TYPE_CHECKING:
 
 
 _STORE_SECONDS = 5.0
-"""The time limit in seconds for counting the rows of all of the user's own tables. The limit is needed because the
-store of such a table may not respond for a long time."""
+"""The time limit in seconds for counting the rows of all of the user's own tables together. The limit is needed because
+the store of a user's table may take very long to respond."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsToRead:
-    """A number of rows, and the total size in bytes of the files with these rows. Files without a row count are
-    skipped."""
+    """A number of rows, and the total size in bytes of the files with these rows. A file without a row count adds its
+    size, but no rows."""
 
     rows: int = 0
     bytes: int = 0
 
 
 def rows_to_read(warehouse: Warehouse, snapshot: Snapshot, ids: Iterable[int]) -> RowsToRead:
-    """The rows in the logs and tables of the objects ``ids``. An object that occurs twice counts twice. A user's own
-    table whose store does not respond in time does not count."""
+    """The number of rows in the logs and tables of the objects ``ids``. An object that occurs twice counts twice. A
+    user's own table does not count if its store fails, or does not respond within _STORE_SECONDS."""
     paths: list[str] = []
     users: list[str] = []
     for id_ in ids:

@@ -25,23 +25,24 @@ if TYPE_CHECKING:
 
 
 ALL_SPLITS = ""
-"""The name that a special note has in place of a split's name. This note stores the version of the log up to which the
-notes of all splits are valid."""
+"""The name of a special note, which belongs to no split. This note stores a version of the log: the notes of the splits
+include all commits up to this version."""
 
 
 def known_state(row: StoredState, note: NotedPosition | None) -> str:
-    """A split's position. If there is no note, or if a statement has set the position after the note, the result is the
-    position that the statement has set. Otherwise, the result is the noted position."""
+    """Returns a split's position. ``row`` contains the position that a statement has set, and ``note`` is the split's
+    noted position (None if there is none). The result is the noted position if it was recorded after the statement;
+    otherwise, it is the position from ``row``."""
     return note.state if note is not None and note.counts(row) else row.state
 
 
 def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapshot, source: SourceRecord) -> Positions:
-    """The position of every split that has a position. The position is the next record to read.
+    """The position of each split that has a position. A position is the offset of the next record to read.
 
     A position that a statement has set is valid from the statement's epoch on. Commits of runs that started before the
     statement do not advance this position, because a batch that such a run commits after the statement would otherwise
     undo the statement. Among the other commits, the last commit that contains the split determines the split's
-    position. Commits that are older than a note are not read, so some splits may be missing in ``read_splits``.
+    position. Commits that are older than a note are not read, so ``read_splits`` may lack some splits that were read.
     """
     kind = connector(source.connector)
     fragment = ingest_fragment(source.id)
@@ -88,7 +89,8 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
 
 
 def states_at(positions: Mapping[str, int], identities: Mapping[str, SplitIdentity]) -> dict[str, SplitState]:
-    """Returns the states of splits with these next offsets and identities."""
+    """Returns the state of each split in ``positions``, which maps the splits to the offsets of their next records.
+    ``identities`` contains the cluster and the incarnation of each split."""
     return {
         split: SplitState(split=split, offset=offset, cluster=cluster, incarnation=incarnation)
         for split, offset in dict(positions).items()
@@ -99,9 +101,9 @@ def states_at(positions: Mapping[str, int], identities: Mapping[str, SplitIdenti
 def oldest_reader_epoch(warehouse: Warehouse, metastore: Metastore, source: SourceRecord) -> int | None:
     """The start epoch of the oldest run that may still commit to a source's log; None if no run was claimed yet.
 
-    The last commit has fenced all runs before its own run. Therefore, the oldest such run is the run of the last
-    commit, or a run that was claimed later. A run that its own process has replaced by another run counts as ended. The
-    result is 0 if the records of such runs may have been removed.
+    The last commit has fenced all runs before its own run. Therefore, the oldest run that may still commit is the run
+    of the last commit, or a run that was claimed later. If a process has claimed a later run, its earlier runs count as
+    ended. The result is 0 if the records of some runs that may still commit may have been removed.
     """
     runs = metastore.jobs.runs(ingest_fragment(source.id))
     if not runs:
@@ -119,8 +121,8 @@ def read_positions_before(
 ) -> dict[str, SplitState]:
     """The positions of splits just before the operation with ``epoch`` took effect.
 
-    ``stood`` are the positions at the time when the operation was planned. A run from before the operation may have
-    committed further batches before it was stopped. The result includes these batches.
+    ``stood`` are the positions at the time when the operation was planned. After that time, a run that started before
+    the operation may have committed further batches until it was stopped. The result includes these batches.
     """
     kind = connector(source.connector)
     waiting = {row.split: row for row in stood}
@@ -148,9 +150,9 @@ def _take(
     ends: Mapping[str, tuple[int, int]],
     terms: Mapping[str, int],
 ) -> None:
-    """Adds positions from a commit. ``waiting`` contains the splits whose positions are not known yet. Such a split
-    gets the commit's end offset if the commit is later than the statement that set the split's position, and the
-    commit's run is not older than that statement.
+    """Adds positions from a commit to ``states``. ``waiting`` contains the splits whose positions are not known yet.
+    Such a split gets the commit's end offset if the commit is later than the statement that set the split's position,
+    and the commit's run is not older than that statement.
 
     ``ends`` are the commit's pairs (end offset, version of the log) by split, and ``terms`` are the terms at these
     offsets. ``epoch`` is the epoch at which the commit's run started.

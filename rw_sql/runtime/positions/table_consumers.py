@@ -1,11 +1,12 @@
-"""The progress of a table's readers. Upkeep of the table must keep the rows that a reader has not read.
+"""Determines the progress of a table's readers. Upkeep of the table must keep all rows that some reader has not read
+yet.
 
-The checkpoint of a view or sink determines the first version of the table that the query of the view or sink requests
-after a restart. Usually, this is the version at which the last batch begins, because Spark requests the last batch
-again after a restart. If the query has planned only one batch, the query requests the last version that the batch
-includes, because Delta reads a first batch from a snapshot of that version. If the reader is a sink with an older start
-version, the query requests the start version. A recomputed view also needs the last version that its last batch
-includes, because this batch reads all rows of the table as of that version.
+The checkpoint of a view or sink determines the first version of the table that its query requests after a restart.
+Usually, this is the version at which the last batch begins, because Spark requests the last batch again after a
+restart. If the query has planned only one batch, the query requests the last version that the batch includes, because
+Delta reads a first batch from a snapshot of that version. In this case, the query of a sink with an older start version
+requests the start version. A recomputed view also needs the last version that its last batch includes, because this
+batch reads all rows of the table as of that version.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 _LEAST_HOLD_MS = 30_000
-"""Half of the least valid value of ``log.max_hold``, in milliseconds. For this time, a log keeps all rows for a new
-view or sink."""
+"""Half of the least valid value of ``log.max_hold``, in milliseconds. For at least this time after the creation of a
+view or sink, the log keeps all rows for it."""
 
 
 _MOST_COMMITS = 1000
-"""When a reader is checked, at most this number of commits is read."""
+"""The maximum number of commits that are read to check one reader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,7 @@ class Reader:
     """One reader of a table. ``needs`` is the first version that the reader still needs; None if the reader has not
     begun to read.
 
-    ``waits_since_ms`` is the time since which rows have been waiting for the reader, in milliseconds since 1970; None
+    ``waits_since_ms`` is the time from which on rows have been waiting for the reader, in milliseconds since 1970; None
     if the reader has read all rows. Commits without rows, such as fences, do not count. If a reader has not begun to
     read and no rows are waiting for the reader, this time is the time of the reader's creation. ``group`` is the
     resource group whose owner runs the reader.
@@ -80,7 +81,8 @@ class Reader:
 
 
 def readers_of(warehouse: Warehouse, snapshot: Snapshot, object_id: int, table: str, table_id: str) -> list[Reader]:
-    """The views and sinks that read an object's table."""
+    """The views and sinks that read an object's table, each with its progress. ``table`` is the path of the table, and
+    ``table_id`` is its Delta id."""
     is_feed = changes_rows(snapshot.get(object_id))
     found = []
     for record, checkpoint, began_ms in _queries_on(warehouse, snapshot, object_id):
@@ -103,9 +105,9 @@ def _first_rows_ms(warehouse: Warehouse, table: str, first: int, *, is_feed: boo
     """The time of the first commit from version ``first`` on that has rows for a reader, in milliseconds since 1970.
 
     Returns None if no commit has rows. If a commit was cleaned up or has no time, returns 0, which is older than any
-    limit. After a query has read all rows, it may still request the later versions without rows, because a query
-    completes no batch for such versions. After _MOST_COMMITS versions without rows, this function assumes that no later
-    version has rows.
+    limit. Versions without rows must not count: after a query has read all rows, it still requests the later versions
+    without rows, because a query completes no batch for such versions. After _MOST_COMMITS versions without rows, this
+    function assumes that no later version has rows.
     """
     for version in range(first, min(latest_version(warehouse, table), first + _MOST_COMMITS) + 1):
         try:
@@ -118,7 +120,7 @@ def _first_rows_ms(warehouse: Warehouse, table: str, first: int, *, is_feed: boo
 
 
 def _start_version(record: MaterializedViewRecord | SinkRecord, input_id: int) -> int:
-    """Returns the version of an input at which a view or sink that has not begun to read will begin."""
+    """Returns the version of an input at which a view or sink begins to read. The view or sink has not begun yet."""
     starts = record.starts if isinstance(record, SinkRecord) else ()
     return next((version + 1 for id_, version in starts if id_ == input_id), 0)
 
@@ -130,7 +132,8 @@ def needed_version(
     *,
     is_first: bool,
 ) -> int | None:
-    """The first version that a query needs; None if ``versions``, the query's :func:`planned_versions_of`, is empty.
+    """The first version of an input that a query needs; None if ``versions``, the query's :func:`planned_versions_of`,
+    is empty.
 
     ``is_first`` is true if the query has planned exactly one batch.
     """
@@ -151,9 +154,10 @@ def needed_version(
 def _queries_on(
     warehouse: Warehouse, snapshot: Snapshot, object_id: int
 ) -> Iterator[tuple[MaterializedViewRecord | SinkRecord, str, int | None]]:
-    """The readers of an object, each with its record, its checkpoint, and its creation time in milliseconds.
+    """The readers of an object, each with its record, its checkpoint, and its creation time in milliseconds since 1970
+    (None if it is unknown).
 
-    A view that is being rebuilt counts twice.
+    A view that is being rebuilt may occur twice: with its present checkpoint, and with the checkpoint of the rebuild.
     """
     for record in (*snapshot.kept, *snapshot.all("sink")):
         if isinstance(record, MaterializedViewRecord) and object_id in record.inputs:
@@ -169,10 +173,11 @@ def _queries_on(
 
 
 def planned_versions_of(warehouse: Warehouse, checkpoint: str, table_id: str) -> list[int]:
-    """Returns one version of a table for each of the last two batches of the query with this checkpoint. The version is
-    the first version that the query reads after the batch. The list is empty before the first batch.
+    """Returns one version of a table for each of the last two planned batches of the query with this checkpoint: the
+    first version that the query reads after the batch. The list is empty before the first batch.
 
-    After a restart, a query requests the earliest of these versions and continues at the last of them.
+    After a restart, a query first requests the versions from the earliest of these versions on, and then continues with
+    new rows at the last of them.
     """
     planned = sorted(int(name) for name in warehouse.list_names(f"{checkpoint}/offsets") if name.isdecimal())
     return [
@@ -192,9 +197,8 @@ def _offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[dict[str
 
 
 def require_versions(context: Context, spec: ViewSpec | SinkSpec, checkpoint: str) -> None:
-    """Raises StalledError if a query with this checkpoint cannot continue. Either an input has dropped rows that the
-    query needs, or versions of an input were cleaned up, or a table of the user that the query reads no longer exists.
-    """
+    """Raises StalledError if a query with this checkpoint cannot continue. This is the case if rows or versions of an
+    input that the query needs were removed, or if a user's own table that the query reads no longer exists."""
     warehouse = context.warehouse
     has_begun = bool(warehouse.list_names(f"{checkpoint}/offsets"))
     for given in spec.inputs:
@@ -220,8 +224,8 @@ def require_versions(context: Context, spec: ViewSpec | SinkSpec, checkpoint: st
 
 
 def _require_whole_log(context: Context, spec: ViewSpec | SinkSpec, given: ViewInput) -> None:
-    """Raises StalledError if a query that has not begun reads a log from its beginning, and the log has dropped rows
-    since the query was created."""
+    """Checks a query that has not begun to read. Raises StalledError if the query must read a log from the log's
+    beginning, but the log has dropped rows since the query was created."""
     snapshot = context.metastore.snapshot()
     source = snapshot.get(given.id)
     if not isinstance(source, SourceRecord) or not _reads_whole_log(spec, given):
@@ -243,8 +247,8 @@ def _require_whole_log(context: Context, spec: ViewSpec | SinkSpec, given: ViewI
 def _reads_whole_log(spec: ViewSpec | SinkSpec, given: ViewInput) -> bool:
     """True if the content of a query depends on all rows of a source's log.
 
-    The result is False for a view that every batch computes from all rows, because its content does not depend on the
-    time when it begins to read.
+    The result is False for a view that each batch recomputes from all rows of the inputs, because the content of such a
+    view does not depend on the time when the view begins to read.
     """
     if isinstance(spec, SinkSpec):
         return all(id_ != given.id or version < 0 for id_, version in spec.starts)
@@ -252,10 +256,11 @@ def _reads_whole_log(spec: ViewSpec | SinkSpec, given: ViewInput) -> bool:
 
 
 def _has_dropped_since(dropped: ReadRanges, given: ViewInput, began_ms: int) -> bool:
-    """True if a log has dropped rows that the log still had at ``began_ms``. This is the time when the query with the
-    input ``given`` was created.
+    """True if a log has dropped rows that the log still had at ``began_ms``, the time when the query with the input
+    ``given`` was created (0 if it is unknown).
 
-    False if the time is unknown (0).
+    If the input has ``live_from``, the hour in ``live_from`` counts instead of ``began_ms``. If the input has no
+    ``live_from`` and ``began_ms`` is 0, the result is False.
     """
     if dropped.trimmed is None:
         return False

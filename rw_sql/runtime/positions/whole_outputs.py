@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 
 def require_whole(context: Context, spec: ViewSpec | SinkSpec, checkpoint: str) -> None:
-    """Raises StalledError if a view or sink has batches that are missing in its checkpoint, or if the table of the view
-    or sink is lost.
+    """Raises StalledError if the checkpoint of a view or sink lacks batches that the table contains, or if the table is
+    lost.
 
-    Spark would restart the batch numbers at 0 and silently skip batches whose numbers are already in the table. If a
-    new table replaced a lost table, the rows of the batches in the checkpoint would be missing in the new table.
+    With a checkpoint that lacks batches, Spark would give new batches numbers that are already in the table, and the
+    job would silently skip these new batches. If a new table replaced a lost table, the new table would lack the rows
+    of the batches in the checkpoint.
     """
     warehouse = context.warehouse
     table = warehouse.data(spec.sink_id if isinstance(spec, SinkSpec) else spec.view_id, spec.generation)

@@ -1,4 +1,4 @@
-"""Compares a whole upstream with a table in memory, with Arrow. The result equals the result of
+"""Uses Arrow to compare all rows of an upstream with a table in this process's memory. The result equals the result of
 ``changes.changed_rows``."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def changed_rows_in_memory(fresh: pa.Table, table: pa.Table, keys: Sequence[str]
     :func:`rw_sql.runtime.refresh.changes.changed_rows`.
 
     Returns None if one of the tables contains a key more than once, or if a key is NULL or has a type for which
-    :func:`is_inexact` is true. Arrow matches such keys in another way than Spark.
+    :func:`is_inexact` is true. Arrow matches such keys differently from Spark.
     """
     if any(is_inexact(side[key].type) or side[key].null_count for side in (fresh, table) for key in keys):
         return None
@@ -53,13 +53,13 @@ def changed_rows_in_memory(fresh: pa.Table, table: pa.Table, keys: Sequence[str]
 
 
 def is_inexact(kind: pa.DataType) -> bool:
-    """True for floating-point numbers, because Arrow matches the values NaN, 0.0 and -0.0 in another way than Spark."""
+    """True for floating-point numbers, because Arrow matches the values NaN, 0.0 and -0.0 differently from Spark."""
     return bool(pa.types.is_floating(kind))
 
 
 def _places(fresh: pa.Table, table: pa.Table, keys: Sequence[str]) -> NDArray[np.int64]:
-    """Returns, for each row of ``fresh``, the number of the row of ``table`` with the same key; -1 if there is no such
-    row."""
+    """Returns, for each row of ``fresh``, the index of the row of ``table`` that has the same key; -1 if no row has
+    this key."""
     if len(keys) == 1:
         found = pc.index_in(fresh[keys[0]], value_set=table[keys[0]].combine_chunks())
         return np.asarray(pc.fill_null(found, -1).to_numpy(), dtype=np.int64)
@@ -74,8 +74,8 @@ def _places(fresh: pa.Table, table: pa.Table, keys: Sequence[str]) -> NDArray[np
 
 
 def _differs(first: pa.ChunkedArray[Any], second: pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
-    """Returns, for each row, whether two values differ. Two NULLs count as equal, and so do two NaN values, as in
-    Spark's hashes."""
+    """Returns, for each row, whether the values in the two columns differ. Two NULLs count as equal, and so do two NaN
+    values, as in Spark's hashes."""
     differ = pc.fill_null(pc.not_equal(first, second), False)
     if pa.types.is_floating(first.type):
         both_nan = pc.fill_null(pc.and_(pc.is_nan(first), pc.is_nan(second)), False)

@@ -1,4 +1,4 @@
-"""Compares a whole upstream with a table: new rows, changed rows, and deleted keys."""
+"""Compares all rows of an upstream with a table. The result is the new rows, the changed rows and the deleted keys."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _SEEN = "rw_sql: keys met"
 
 
 def changed_rows(fresh: DataFrame, table: DataFrame | None, keys: Sequence[str]) -> DataFrame:
-    """Returns the differences between two tables. If KEEP is true, the row is a row of ``fresh`` that is missing in
-    ``table`` or has other values in ``table``. If KEEP is false, the row has a key of ``table`` that is missing in
-    ``fresh``.
+    """Returns the differences between two tables as rows with the column KEEP. If KEEP is true, the row is a row of
+    ``fresh`` whose key is missing in ``table``, or whose values differ from the values in ``table``. If KEEP is false,
+    the row contains a key of ``table`` that is missing in ``fresh``.
 
-    The two tables have the same columns. Keys and rows are compared by hash, so that only keys and hashes of the
-    table's rows are shuffled. If several rows have the same key, the choice of one of these rows is deterministic.
-    ``table`` is None if the table is known to be empty.
+    The two tables have the same columns. Keys and rows are compared by hash. Therefore, Spark shuffles only the keys
+    and hashes of the table's rows. If several rows of ``fresh`` have the same key, the comparison uses only one of
+    these rows, and the choice of this row is deterministic. ``table`` is None if the table is known to be empty.
     """
     columns = fresh.columns
     hashed = _hashed(_hashed(fresh, columns, _ROW), keys, _KEY)
@@ -56,11 +56,12 @@ def changed_rows(fresh: DataFrame, table: DataFrame | None, keys: Sequence[str])
 
 
 def quickly_changed_rows(fresh: DataFrame, table: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Does the same as :func:`changed_rows`, without sorting. The result is correct only if ``fresh`` has no key of
-    ``table`` more than once.
+    """Does the same as :func:`changed_rows`, but sorts only the rows that differ. The result is correct only if
+    ``fresh`` has no key of ``table`` more than once.
 
-    Afterwards, :func:`had_each_key_once` uses the number of rows to determine whether this condition was met.
-    Duplicates are removed only among the (few) keys that the table lacks.
+    Afterwards, :func:`had_each_key_once` uses the number of rows to determine whether this condition was met. If
+    ``fresh`` contains a key more than once that ``table`` lacks, this function keeps only one of the rows with this
+    key.
     """
     columns = fresh.columns
     new = _hashed(_hashed(fresh, columns, _ROW), keys, _KEY).withColumn(_THERE, f.lit(1)).alias("n")
@@ -83,11 +84,11 @@ def quickly_changed_rows(fresh: DataFrame, table: DataFrame, keys: Sequence[str]
 
 
 def had_each_key_once(changes: DataFrame, table_rows: int) -> bool:
-    """True if the result of :func:`quickly_changed_rows` is correct. Must be called after the whole result is
-    persisted.
+    """True if ``changes``, the result of :func:`quickly_changed_rows`, is correct. Must be called after all rows of the
+    result have been computed and persisted. ``table_rows`` is the number of the table's rows.
 
-    Each row of the table is counted either as present in both tables or as deleted. If ``fresh`` has a key of the
-    table twice, the total exceeds the number of the table's rows.
+    Each row of the table is counted either as present in both tables or as deleted. If ``fresh`` has a key of the table
+    twice, the total exceeds the number of the table's rows.
     """
     seen = java_frame(changes).queryExecution().observedMetrics().get(_SEEN)
     if not seen.isDefined():
@@ -97,7 +98,8 @@ def had_each_key_once(changes: DataFrame, table_rows: int) -> bool:
 
 
 def _values(columns: Sequence[str], keys: Sequence[str], is_new: Column) -> list[Column]:
-    """Returns the values of the new row. For a deleted key, returns the values in the table."""
+    """Returns the columns of a row of the result. The values are the values of the new row. For a deleted key, the key
+    columns have the key's values in the table, and all other columns are NULL."""
     return [
         f.when(is_new, f.col(f"n.`{name}`")).otherwise(f.col(f"o.`{name}`")).alias(name)
         if name in keys
@@ -112,8 +114,8 @@ def _equal(names: tuple[str, str]) -> Column:
 
 
 def _hashed(rows: DataFrame, columns: Sequence[str], names: tuple[str, str]) -> DataFrame:
-    """Returns the rows with two hashes of the columns ``columns``. The hashes include NULLs explicitly, because Spark's
-    hash function skips NULLs."""
+    """Returns the rows with two hashes of the columns ``columns``. Each hash also covers whether a value is NULL,
+    because Spark's hash function skips NULLs."""
     kinds = {field.name: field.dataType for field in rows.schema.fields}
     parts: list[Column] = []
     for name in columns:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 _RANGE = "_rw_range"
 _SIZE = "_rw_size"
 _VALUE_BYTES = 8
-"""The approximate size in bytes of a value of fixed width, and of the offset of a text."""
+"""The approximate size in bytes of a value of fixed width. A text or a byte string needs this size in addition to its
+content."""
 
 
 _TEXTS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
@@ -77,13 +78,13 @@ def write_by_range(
     most_bytes: int,
     write: Callable[[DataFrame], None],
 ) -> int:
-    """Calls ``write`` with persisted rows, which have the number of their chunk in the column ``chunk``. Returns the
-    number of chunks.
+    """Divides ``rows``, which must be persisted, into chunks, and passes them to ``write`` with the number of each
+    row's chunk in the column named ``chunk``. Returns the number of chunks.
 
     At first, the rows are divided into ``count`` ranges of the key with about the same number of rows. A range that is
-    larger than two chunks, because it has long rows, is divided again by the sizes of its rows. In the result, a chunk
-    of a divided range has at most about ``most_rows`` rows and ``most_bytes`` bytes. A chunk that is an undivided range
-    may be twice as large.
+    larger than two chunks, because its rows are long, is divided again according to the sizes of its rows. In the
+    result, a chunk of a divided range has at most about ``most_rows`` rows and ``most_bytes`` bytes. A chunk that is an
+    undivided range may be twice as large.
     """
     key_columns = [f.col(quoted_for_spark(key)) for key in keys]
     # With this minimum, ``most_bytes`` is also a limit for the number of rows.
@@ -111,8 +112,8 @@ def write_by_range(
 def _divided(
     rows: DataFrame, keys: Sequence[str], size: Column, first: Column, chunk: str, most_bytes: int
 ) -> DataFrame:
-    """Returns the rows of large ranges, with the number of each row's chunk. This number depends on the total size of
-    the rows that precede the row in its range."""
+    """Returns the rows of ranges that are divided again, with the number of each row's chunk. This number depends on
+    the total size of the rows that precede the row in its range."""
     names = [f"_rw_key_{at}" for at in range(len(keys))]
     key_columns = [f.col(quoted_for_spark(key)).alias(name) for key, name in zip(keys, names, strict=True)]
     # The sums are computed without the rows' other columns, because Spark holds thousands of a window's rows in memory.

@@ -70,10 +70,10 @@ LOADING, MERGING, DONE = "loading", "merging", "refreshed"
 
 _LOOK_SECONDS = 0.2
 HELD_BACK = "held_back"
-"""The key in ``Context.made`` of a function that returns True while no refresh may begin automatically."""
+"""The key of a function in ``Context.made``. While this function returns True, no refresh begins automatically."""
 
 _LOADED = -1
-"""The chunk number of the loading phase."""
+"""The chunk number under which the loading phase is recorded."""
 
 
 def _require_table(context: Context, snapshot: Snapshot, spec: RefreshSpec, path: str) -> None:
@@ -112,7 +112,8 @@ class RefreshJob:
 
     @staticmethod
     def start(context: Context, spec: RefreshSpec) -> RefreshJob:
-        """Claims a run, fences earlier runs, creates the table if needed, and starts. Raises StalledError."""
+        """Claims a run, fences earlier runs, creates the table if needed, and starts the run. Raises StalledError if
+        the catalog has changed or the table is lost."""
         snapshot = context.metastore.snapshot()
         if not isinstance(snapshot.get(spec.table_id), TableRecord):
             raise StalledError("the catalog has changed")
@@ -149,18 +150,20 @@ class RefreshJob:
 
     @property
     def is_unproven(self) -> bool:
-        """Returns False: a refresh has no batches."""
+        """Always False, because a refresh has no batches that could fail or succeed."""
         return False
 
     def failure(self) -> Failure | None:
-        """The reason why the run ended without being stopped; None while it runs."""
+        """The reason why the run ended without being stopped; None while the run continues, and after it was
+        stopped."""
         if self.problem is not None or self.work is None or not self.work.done():
             return self.problem
         error = self.work.exception()
         return None if error is None else Failure(reason=f"{type(error).__name__}: {cause_line(str(error))}")
 
     def stop(self) -> None:
-        """Stops the job. A merge of a chunk in progress is completed, but loading is cancelled."""
+        """Stops the job. If a chunk is being merged, this merge is completed first. If the upstream is being loaded,
+        the load is cancelled."""
         self.stopping.set()
         self.news.set()
         while self.work is not None and not self.work.done():
@@ -194,8 +197,8 @@ class RefreshJob:
         fault("refresh.after_recovery")
 
     def _drop_left(self) -> None:
-        """Deletes the rows that earlier runs have staged for refreshes that are over. These earlier runs were killed,
-        or have lost the lease while they were suspended."""
+        """Deletes the rows that earlier runs have staged for refreshes that are over. Such rows remain if a run was
+        killed, or lost the lease while it was suspended."""
         record = self._record(self.context.metastore.snapshot())
         if record is not None:
             self.staging.remove_left(record.refresh, is_over=record.status == IDLE)
@@ -226,7 +229,7 @@ class RefreshJob:
                 self.problem = Failure(reason=reason)
 
     def _step(self) -> bool:
-        """Does the next step that the catalog requires; returns False if no step is left."""
+        """Does the next step that the catalog requires. Returns False if there is nothing to do at present."""
         snapshot = self.context.metastore.snapshot()
         record = self._record(snapshot)
         if record is None:
@@ -264,7 +267,7 @@ class RefreshJob:
     def _load(self, snapshot: Snapshot, record: RefreshRecord) -> None:
         """Loads the upstream into the staging table.
 
-        If that fails, the table stays unchanged, and the reason is recorded. Raises FencedError if another run has
+        If loading fails, the table stays unchanged, and the reason is recorded. Raises FencedError if another run has
         taken over.
         """
         self.output.require_own_run()
@@ -322,8 +325,8 @@ class RefreshJob:
         return tell
 
     def _still(self, snapshot: Snapshot, record: RefreshRecord) -> RefreshRecord | None:
-        """The latest record of the refresh ``record``, whose table may have another name by now. The result is None if
-        the refresh is not being loaded any more, for example because CANCEL JOBS has ended it."""
+        """The latest record of the refresh ``record``. A statement may have renamed the table in the meantime. The
+        result is None if the refresh is not being loaded any more, for example because CANCEL JOBS has ended it."""
         now = self._record(snapshot)
         is_same = now is not None and (now.status, now.refresh) == (REFRESHING, record.refresh)
         return now if is_same else None
@@ -350,7 +353,8 @@ class RefreshJob:
         """Merges the remaining chunks, deletes the staging table, and records the end of the refresh, in this order.
 
         Raises FencedError if another run has taken over. In an object store, the next owner may have ended this refresh
-        and begun another refresh while this process was suspended.
+        and begun another refresh while this process was suspended. Therefore, the end is recorded only if the catalog
+        still contains this refresh.
         """
         before = sum(chunk.rows for chunk in self._merged(record))
         for number in left_chunks(record, self.output.done):
@@ -415,7 +419,7 @@ class RefreshJob:
         )
 
     def _report(self, phase: str, done: int, of_all: int) -> None:
-        """Reports the progress of the refresh."""
+        """Records the progress of the refresh, unless another owner has replaced this process."""
         if self.context.is_replaced():
             return  # The next owner reports its own progress.
         facts = self.context.metastore.jobs

@@ -1,4 +1,4 @@
-"""Loads a whole upstream for a refresh, and monitors Spark's progress."""
+"""Loads all rows of an upstream for a refresh, and monitors Spark's progress."""
 
 from __future__ import annotations
 
@@ -57,9 +57,10 @@ logger = logging.getLogger(__name__)
 _WATCH_SECONDS = 0.5
 
 QUICK_ROWS = 10_000_000
-"""The maximum number of rows for a comparison without sorting.
+"""The maximum number of the table's rows for a comparison with :func:`quickly_changed_rows`, which does not sort all
+rows.
 
-For so few rows, the hashes of each partition fit into the memory of a Spark task.
+Up to this number of rows, the hashes of each partition fit into the memory of a Spark task.
 """
 
 IN_MEMORY_ROWS, IN_MEMORY_BYTES = 2_000_000, 512 << 20
@@ -67,12 +68,12 @@ IN_MEMORY_ROWS, IN_MEMORY_BYTES = 2_000_000, 512 << 20
 rows or this size in bytes."""
 
 _IN_MEMORY = threading.Lock()
-"""The lock that a refresh holds during a comparison in memory, so that at most one comparison at a time uses this
-memory."""
+"""The lock that a refresh holds during a comparison in memory. The lock ensures that at most one comparison at a time
+uses this memory."""
 
 _NUMBERS = ("NUMERIC", "SMALLINT", "INT", "BIGINT")
 _NO_NUMBER = "^(NaN|-?Infinity)$"
-"""Values of DOUBLE PRECISION that other numeric types cannot represent."""
+"""Matches the values of DOUBLE PRECISION that other numeric types cannot represent."""
 
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9/._=-]+")
 _PARTITION_ROWS = 250_000
@@ -90,7 +91,7 @@ def load(
     """Reads the upstream, compares it with the table, and stages the differences.
 
     Reads the upstream a second time if it contains a key of the table more than once. Raises StalledError if an
-    executor does not share the warehouse's folder, or lacks a package.
+    executor does not share the warehouse's folder, or lacks a package that the reader needs.
     """
     statement = table_definition(table.definition)
     share_with_executors(options.values())  # The reader would announce the files of secrets only after the check.
@@ -151,11 +152,11 @@ def _load_in_memory(
     output: JobOutput,
     staging: Staging,
 ) -> Staged | None:
-    """Compares upstream and table in this process's memory, and stages the differences. For small tables, this
-    comparison takes less time than a Spark job needs to begin.
+    """Compares upstream and table in this process's memory, and stages the differences. For a small table, this takes
+    less time than a Spark job needs to begin.
 
-    Returns None if the table is empty or large, if many rows differ, or if Arrow might read or compare a value
-    differently from Spark.
+    Returns None if the table is empty, if the table or the upstream exceeds IN_MEMORY_ROWS or IN_MEMORY_BYTES, or if
+    too many rows differ. Also returns None if Arrow might read or compare a value differently from Spark.
     """
     output.table.update_incremental()
     rows = _rows_of(output.table)
@@ -177,7 +178,7 @@ def _load_in_memory(
 
 
 def _stored_in_memory(output: JobOutput, columns: Mapping[str, pa.DataType]) -> pa.Table | None:
-    """The table's rows, if the table's files alone determine the rows; see :func:`stored_rows`."""
+    """The table's rows if the table's files alone determine the rows (see :func:`stored_rows`); otherwise None."""
     table = output.table
     if table.protocol().reader_features or table.metadata().partition_columns:
         return None
@@ -185,7 +186,7 @@ def _stored_in_memory(output: JobOutput, columns: Mapping[str, pa.DataType]) -> 
 
 
 def _partitions(spark: SparkSession, reader: SnapshotReader, options: Mapping[str, str], rows: int) -> int:
-    """The number of Spark's partitions for the comparison of the upstream with the table. ``rows`` is the table's
+    """The number of shuffle partitions for the comparison of the upstream with the table. ``rows`` is the table's
     number of rows; it is 0 before the first load."""
     there = reader.row_estimate(options) if isinstance(reader, ColumnReader) else None
     if there is None and not rows:
@@ -196,7 +197,7 @@ def _partitions(spark: SparkSession, reader: SnapshotReader, options: Mapping[st
 def _misfit_of(
     table: str, columns: Sequence[ColumnDefinition], keys: Sequence[str]
 ) -> Callable[[str, Column, Mapping[str, Column]], Column]:
-    """A function that makes the error message for a value from the upstream that does not fit its column. The message
+    """Returns a function that makes the error message for an upstream value that does not fit its column. The message
     names the column, the key of the row, and the remedy."""
     by_field = {field_of(column): column for column in columns}
     shown_keys = [column for column in columns if column.name in keys] or list(columns[:1])
@@ -234,7 +235,8 @@ def _decoded(
     columns: Sequence[ColumnDefinition],
     clause: FormatEncode,
 ) -> DataFrame:
-    """Decodes text lines to rows, like a source's records. A line that cannot be decoded raises an error."""
+    """Decodes text lines to rows, in the same way as the records of a source. A line that cannot be decoded raises an
+    error."""
     given = {each.key: option_text(each.value) for each in clause.options}
     fields = [replace(column, name=field_of(column), field=None) for column in columns]
     names, shown = [field.name for field in fields], {field_of(column): column.name for column in columns}
@@ -272,9 +274,9 @@ def stored_rows(spark: SparkSession, output: JobOutput, schema: str) -> DataFram
 
     The job can list the files, because the job is the table's only writer.
 
-    Delta's reader is used instead if the files alone do not determine the rows (because of a Delta feature that
-    readers must support), or if Spark would misread the files' names. delta-rs returns file names as URLs, with %20 for
-    a space and %C3%A9 for é, and Spark treats characters such as * as patterns.
+    Delta's reader is used instead if the files alone do not determine the rows (because of a Delta feature that readers
+    must support, or because of partition columns), or if Spark would misread the files' names. delta-rs returns file
+    names as URLs, with %20 for a space and %C3%A9 for é, and Spark treats characters such as * as patterns.
     """
     table, paths = output.table, output.table.file_uris()
     is_told_by_files = not (table.protocol().reader_features or table.metadata().partition_columns)
@@ -292,13 +294,13 @@ def _rows_of(table: DeltaTable) -> int:
 
 @contextmanager
 def watched(spark: SparkSession, group: str, tell: Callable[[int, int], bool]) -> Iterator[Callable[[], None]]:
-    """A context manager that runs this thread's Spark jobs in a separate job group and scheduler pool, so that these
-    Spark jobs do not delay other jobs. Yields a function that cancels the thread's jobs and ends the thread's waits for
-    the upstream.
+    """A context manager that runs this thread's Spark jobs in a separate job group and scheduler pool. As a result,
+    these Spark jobs do not delay the Spark jobs of other jobs. Yields a function that cancels the thread's jobs and
+    ends the thread's waits for the upstream.
 
-    ``tell`` is a callback that receives the numbers of finished tasks and of all tasks; while ``tell`` returns False,
-    the Spark jobs are cancelled and the waits are ended. If ``tell`` raises an error, the error is only logged, and
-    ``tell`` is called again later.
+    ``tell`` is a callback that is called regularly with the number of finished tasks and the number of all tasks. Each
+    time ``tell`` returns False, the Spark jobs are cancelled and the waits are ended. If ``tell`` raises an error, the
+    error is only logged.
     """
     context = spark.sparkContext
     context.setLocalProperty("spark.scheduler.pool", "history")
@@ -333,7 +335,8 @@ def watched(spark: SparkSession, group: str, tell: Callable[[int, int], bool]) -
 
 
 def _tasks(spark: SparkSession, group: str) -> tuple[int, int]:
-    """Returns the number of finished tasks of a job group, and the number of all its tasks so far."""
+    """Returns the number of finished tasks of a job group, and the number of all tasks that Spark knows of the
+    group."""
     tracker = spark.sparkContext.statusTracker()
     done = total = 0
     for job in tracker.getJobIdsForGroup(group):

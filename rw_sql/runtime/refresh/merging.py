@@ -33,7 +33,7 @@ def merge_chunk(output: JobOutput, rows: pa.Table, keys: Sequence[str], batch: i
 
 
 def position_of(rows: pa.Table, keys: Sequence[str]) -> str | None:
-    """The last key of a chunk, as a JSON object; None if the chunk has no rows."""
+    """The greatest key of a chunk, as a JSON object; None if the chunk has no rows."""
     if not rows.num_rows:
         return None
     last = pc.sort_indices(rows.select(list(keys)), sort_keys=[(key, "descending") for key in keys])[0].as_py()

@@ -1,6 +1,7 @@
-"""Manages the staging table of a refresh. The table contains the differences, divided into chunks by ranges of the key.
+"""Manages the staging table of a refresh. The table contains the differences between the upstream and the refreshable
+table, divided into chunks by ranges of the key.
 
-Each row is stored with its chunk, so that an interrupted merge continues with the same chunks.
+Each row is stored with the number of its chunk. Therefore, an interrupted merge continues with the same chunks.
 """
 
 from __future__ import annotations
@@ -30,37 +31,38 @@ CHUNK = "_rw_chunk"
 """The name of the column with the number of a row's chunk."""
 
 CHUNK_ROWS = 50_000
-"""The approximate number of changed rows in one commit."""
+"""The approximate maximum number of changed rows in one commit."""
 
 CHUNK_TABLE_ROWS = 2_000_000
-"""The approximate number of the table's rows in the key range of a chunk. The limit matters because the merge of a
-chunk rewrites these rows."""
+"""The approximate maximum number of the table's rows in the key range of a chunk. The number is limited because the
+merge of a chunk rewrites these rows."""
 
 CHUNK_BYTES = 64 << 20
-"""The approximate size in bytes of a chunk's changed rows in memory, where the owner merges them."""
+"""The approximate maximum size in bytes of a chunk's changed rows in memory. The owner merges each chunk in memory."""
 
 _MOST_BY_SIZE = 10_000
-"""The maximum of the number of chunks that is computed from the rows' size. This maximum is needed because Spark may
-estimate a size that is far too large if it has lost persisted rows."""
+"""The maximum number of chunks that :func:`chunk_count` computes from the size of the rows. This maximum is needed
+because Spark may estimate a size that is far too large after it has lost persisted rows."""
 
 IN_MEMORY_ROWS = 200_000
 """The maximum number of changed rows that are divided into chunks in memory after a comparison in memory.
 
-Spark divides larger numbers.
+If more rows have changed, Spark repeats the comparison.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """The number of staged rows, which are the rows that differ between the upstream and the table, and the number of
-    chunks."""
+    """``rows`` is the number of staged rows, which are the rows that differ between the upstream and the table.
+    ``chunks`` is the number of chunks into which these rows are divided."""
 
     rows: int
     chunks: int
 
 
 def chunk_count(rows: int, size: int, table_rows: int) -> int:
-    """The number of chunks for a number of changed rows that need ``size`` bytes of memory; 0 if nothing changed."""
+    """The number of chunks for ``rows`` changed rows that need ``size`` bytes of memory; 0 if no row has changed.
+    ``table_rows`` is the number of rows of the refreshable table."""
     if rows == 0:
         return 0
     by_size = min(_MOST_BY_SIZE, -(-size // CHUNK_BYTES))
@@ -81,13 +83,14 @@ class Staging:
         """The staging table of one refresh.
 
         In an object store, each refresh has its own staging table. The reason is that an owner may be suspended while
-        it loads, and may lose its lease. When it resumes, it may still write to the table of its refresh and delete
-        this table.
+        it loads, and may lose its lease. When this owner resumes, it may still write to the table of its own refresh
+        and delete that table, but it cannot damage the table of a later refresh.
         """
         return self if self.warehouse.is_local else replace(self, path=f"{self.path}/{refresh}")
 
     def remove(self) -> None:
-        """Deletes the table at ``path``, or all tables in this folder."""
+        """Deletes the table at ``path``. If ``path`` is a folder with the tables of several refreshes, deletes all of
+        them."""
         self.warehouse.remove(self.path)
 
     def remove_left(self, refresh: int, *, is_over: bool) -> None:
@@ -95,7 +98,8 @@ class Staging:
         true, ``refresh`` itself is over too.
 
         In an object store, an owner that has lost its lease may call this method, because no refresh that is over
-        begins again. On a local path, all refreshes have the same table. The next :meth:`write` replaces this table.
+        begins again. On a local path, all refreshes use the same table. This table is deleted only if ``is_over`` is
+        true; otherwise, the next :meth:`write` replaces it.
         """
         if self.warehouse.is_local:
             if is_over:
@@ -117,8 +121,9 @@ class Staging:
         return Staged(rows=changes.num_rows, chunks=chunks)
 
     def write(self, held: DataFrame, rows: int, table_rows: int) -> Staged:
-        """Stores changed rows in place of earlier content. ``held`` contains the rows with their column KEEP. The
-        caller has persisted and counted these rows, and ``rows`` is their number."""
+        """Replaces the content of the staging table with changed rows. ``held`` contains the rows with the column KEEP.
+        The caller has persisted and counted these rows, and ``rows`` is their number. ``table_rows`` is the number of
+        rows of the refreshable table."""
         fault("refresh.compared")
         self.remove()
         if rows == 0:
@@ -155,7 +160,7 @@ class Staging:
 
     def write_rows(self, rows: pa.Table, count: int) -> int:
         """Writes rows from memory, divided into ranges of the key. Returns the number of ranges. There are ``count``
-        ranges with about the same number of rows, or more ranges if some ranges would be larger than CHUNK_BYTES."""
+        ranges with about equal numbers of rows, or more ranges if some of these would be larger than CHUNK_BYTES."""
         ordered = rows.take(pc.sort_indices(rows, sort_keys=[(key, "ascending") for key in self.keys]))
         chunks = pa.array(chunk_numbers(row_sizes(ordered), -(-ordered.num_rows // count), CHUNK_BYTES))
         fields = [self.schema.field(name) for name in self.schema.names]

@@ -51,20 +51,20 @@ if TYPE_CHECKING:
 _LOOK_SECONDS, _LOOK_SECONDS_IN_STORE = 0.05, 0.5
 _NONE: frozenset[str] = frozenset()
 _MOST_TOKENS = 100
-"""The maximum number of refused statements whose names this session remembers. A CONFIRM needs the name of the
-statement that it confirms (:class:`_Names`)."""
+"""The maximum number of refused statements for which this session remembers the name under which the owner ran them. A
+CONFIRM must run under the same name as the statement that it confirms (see :class:`_Names`)."""
 _OWNER_SECONDS = 1.0
 """The interval in seconds at which a waiting session checks that the owner still runs."""
 
 
 class _NoOwnerError(SqlError):
-    """Raised if a resource group has no owner; the statement has changed nothing."""
+    """Raised if a resource group has no owner. In this case, the statement has changed nothing."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Wait:
-    """The wait for the answer to one request. ``suspended_at`` is the time when the wait first saw that the owner was
-    suspended; None if the owner is not suspended."""
+    """The wait for the answer to one request. ``suspended_at`` is the time when the waiting session first saw that the
+    owner was suspended; None if the owner is not suspended."""
 
     request: Request
     began: float
@@ -73,12 +73,14 @@ class _Wait:
 
 
 class _Names:
-    """The names of the owner's sessions that run the statements of one session.
+    """The names under which the owner runs the statements of one session. For each name, the owner has a session of its
+    own.
 
     The owner runs requests with the same name one after the other, but the threads of a session run their statements at
-    the same time. Therefore, a statement that begins while another statement runs gets another name. An open block is
-    in the owner's memory under one name, so all statements in a block have this name. A refused statement is in the
-    owner's memory too, so the CONFIRM with its token has the name of this statement.
+    the same time. Therefore, a statement that begins while another statement of the session runs gets another name. The
+    owner keeps an open block in its memory under one name, so all statements in the block get this name. The owner also
+    keeps a refused statement in its memory, so the CONFIRM with the statement's token gets the same name as the
+    statement.
     """
 
     def __init__(self) -> None:
@@ -86,11 +88,11 @@ class _Names:
         self._names = [uuid.uuid4().hex]
         self._used: Counter[str] = Counter()
         self._refusing: dict[str, str] = {}
-        """The names of refused statements, by token."""
+        """Maps the token of each refused statement to the name under which the statement ran."""
 
     def take(self, *, is_in_block: bool, token: str | None = None) -> str:
-        """Takes a name for the next statement. The caller gives the name back with :meth:`release`. ``token`` is the
-        token of a CONFIRM."""
+        """Takes a name for the next statement. The caller gives the name back with :meth:`release`. ``is_in_block`` is
+        true if the session has an open block. ``token`` is the token of a CONFIRM; None for any other statement."""
         with self._lock:
             free = self._names[:1] if is_in_block else [name for name in self._names if not self._used[name]]
             refusing = self._refusing.get(token or "")
@@ -120,13 +122,13 @@ class _Names:
             self._names = [other for other in self._names if other != name] or [uuid.uuid4().hex]
 
     def block_of(self, session: SessionState, name: str) -> Block | None:
-        """The session's open block, if statements with this name are part of the block."""
+        """The session's open block if statements with this name are part of the block; otherwise None."""
         with self._lock:
             return session.block if name == self._names[0] else None
 
     def note_block(self, session: SessionState, name: str, block: Block | None) -> None:
-        """Records the block after a statement with this name. A statement that began before the block does not end the
-        block."""
+        """Records the state of the session's block after a statement with this name. ``block`` is None if the owner has
+        no open block under this name. A statement that began before the block does not end the block."""
         with self._lock:
             if block is not None:
                 self._names = [name, *(other for other in self._names if other != name)]
@@ -149,10 +151,10 @@ class RemoteExecutor:
         self._names = _Names()
         self._group = DEFAULT_GROUP
         self._heartbeats: dict[str, tuple[Lease, float]] = {}
-        """Maps each group to the owner's lease with the last new heartbeat, and to the time on the monotonic clock at
-        which this session first read this heartbeat."""
+        """Maps each resource group to its owner's lease with the newest heartbeat, and to the time on the monotonic
+        clock at which this session first read this heartbeat."""
         self._running: set[str] = set()
-        """The requests for whose answer a thread of this session waits."""
+        """The requests whose answers threads of this session are waiting for."""
         self._left: str | None = None
         """The last request for which this session stopped waiting before it had the answer. The owner may still run
         this request."""
@@ -160,8 +162,8 @@ class RemoteExecutor:
     def run(self, text: str, statement: ast.Statement, session: SessionState) -> Table:
         """Runs one statement and returns its rows.
 
-        An SqlError means that nothing was changed, unless the error says otherwise. Raises SqlError OWNER_MISSING if no
-        process runs the jobs.
+        An SqlError means that the statement has changed nothing, unless the error says otherwise. Raises SqlError
+        OWNER_MISSING if no process runs the jobs.
         """
         shown = statement.statement if isinstance(statement, ast.Explain) else statement
         has_value = isinstance(shown, ast.AlterSecret) or (
@@ -259,20 +261,21 @@ class RemoteExecutor:
         return answer
 
     def _leave(self, request: Request, session: SessionState) -> None:
-        """Makes it possible to run further statements although the owner may still be running this request.
+        """Makes it possible for the session to run further statements while the owner may still be running this
+        request.
 
-        The owner runs the requests of one session one after the other. The following requests are therefore sent in the
-        name of a new session. Each request contains the parameters. Only the tokens of refused statements are lost. An
-        open block is in the owner's memory under the name of the session, so a session with an open block keeps its
-        name.
+        The owner runs the requests of one session one after the other. The following requests are therefore sent under
+        the name of a new session. The new session loses only the tokens of refused statements, because each request
+        contains the session's parameters. An open block is in the owner's memory under the name of the session, so a
+        session with an open block keeps its name.
         """
         self._left = request.request
         if self._names.block_of(session, request.session) is None:
             self._names.leave(request.session)
 
     def _is_withdrawn(self, request: Request, *, is_stored: bool) -> bool:
-        """Withdraws a request; returns True if no owner will run it. ``is_stored`` is true if the request was certainly
-        added."""
+        """Withdraws a request; returns True if it is certain that no owner will run the request. ``is_stored`` is true
+        if the request was certainly added."""
         try:
             if self._withdraw(request):
                 return True
@@ -327,8 +330,9 @@ class RemoteExecutor:
             raise self._not_taken(lease, wait.patience, request)
 
     def _require_heartbeat(self, lease: Lease, wait: _Wait) -> None:
-        """Raises SqlError if the owner runs the statement and its processes exist, but it has written no heartbeat for
-        too long. A suspended owner gets as much time as an owner whose statement makes no progress."""
+        """Raises SqlError if the owner has taken the statement and its processes exist, but no heartbeat was written
+        within a limit. For a suspended owner, the limit is the session's ``statement_timeout``. For any other owner,
+        the limit is this timeout or GONE_SECONDS, whichever is longer."""
         now = time.monotonic()
         before, since = self._heartbeats.get(lease.group, (None, now))
         if before is None or (before.owner, before.heartbeat_ms) != (lease.owner, lease.heartbeat_ms):
@@ -381,7 +385,8 @@ class RemoteExecutor:
         return self._missing()
 
     def _runs_before(self, request: Request | None, others: Set[str | None]) -> bool:
-        """True if the owner is running one of the other requests, for which this request has to wait."""
+        """True if the owner is running one of the requests ``others`` under the name of ``request``, which therefore
+        has to wait."""
         found = (self._context.metastore.jobs.requests.find(other) for other in [*others] if other is not None)
         return request is not None and any(
             other is not None and other.session == request.session and other.state == TAKEN for other in found

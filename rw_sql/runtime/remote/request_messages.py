@@ -19,10 +19,11 @@ _TIMESTAMP = "TIMESTAMP"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementBody:
-    """A statement of a session. ``block`` is the state of the session's block: open, aborted or None.
+    """A statement of a session. ``block`` is the state of the session's block: ``open``, ``aborted``, or None if the
+    session has no block.
 
-    ``can_ask`` is true if the session can ask its user to confirm the statement. ``user`` is the operating system's
-    user of the session.
+    ``can_ask`` is true if the session can ask its user to confirm the statement. ``user`` is the name of the operating
+    system's user who runs the session.
     """
 
     text: str
@@ -34,7 +35,8 @@ class StatementBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorBody:
-    """An SqlError as a message. ``span`` is the position of the error in the statement's text."""
+    """An SqlError in the form in which an answer contains it. ``span`` is the position of the error in the statement's
+    text: start, end, line and column."""
 
     code: str
     message: str
@@ -49,8 +51,8 @@ class ErrorBody:
 class AnswerBody:
     """The outcome of a statement: rows or an error, and the state of the session after the statement.
 
-    ``question`` is set if the statement needs a confirmation, which the error requests. The metastore keeps the answer
-    for some time after ``answered_ms``.
+    ``question`` is None unless the statement needs a confirmation. In that case, ``error`` requests the confirmation.
+    ``answered_ms`` is the time of the answer. The metastore keeps the answer for some time after it.
     """
 
     parameters: dict[str, str]
@@ -64,14 +66,16 @@ class AnswerBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressBody:
-    """The condition for which a running statement waits, and the jobs for which it waits (None: all jobs)."""
+    """``what`` is the condition for which a running statement waits. ``jobs`` are the jobs for which it waits: None for
+    all jobs, and empty for no job."""
 
     what: str
     jobs: tuple[str, ...] | None = field(default=())
 
 
 def error_body(error: Exception) -> ErrorBody:
-    """Converts an error to a message. Errors of Spark, of connectors and of the store keep their text."""
+    """Converts an error to the form in which an answer contains it. An error that is no SqlError, such as an error of
+    Spark, of a connector or of the store, keeps its text."""
     if not isinstance(error, SqlError):
         return ErrorBody(code=SPARK_ERROR.code, message=f"{type(error).__name__}: {error}".strip())
     span = error.span
@@ -87,8 +91,8 @@ def error_body(error: Exception) -> ErrorBody:
 
 
 def error_of(body: ErrorBody) -> SqlError:
-    """Converts a message to an error. An error code that only a newer version of rw_sql has becomes RW409, and the
-    message contains the unknown code."""
+    """Converts an error from an answer to an SqlError. An error code that this version of rw_sql does not know becomes
+    RW409, and the message then contains the unknown code."""
     kind = _CODES.get(body.code)
     start = body.span
     return SqlError(
@@ -103,7 +107,7 @@ def error_of(body: ErrorBody) -> SqlError:
 
 
 def rows_body(table: Table) -> tuple[tuple[object, ...], ...]:
-    """Rows with values that JSON can contain: times become strings in ISO 8601."""
+    """The rows of a table with values that JSON can contain: times become strings in ISO 8601."""
     return tuple(tuple(v.isoformat() if isinstance(v, datetime) else v for v in row) for row in table.rows)
 
 
@@ -118,20 +122,20 @@ def table_of(answer: AnswerBody) -> Table:
 
 
 def to_json(body: StatementBody | AnswerBody | ProgressBody) -> str:
-    """A message as JSON."""
+    """Encodes a part of a request or answer as JSON."""
     return msgspec.json.encode(body).decode()
 
 
 def statement_body(text: str) -> StatementBody:
-    """The statement of a request."""
+    """Decodes the statement of a request from JSON."""
     return msgspec.json.decode(text, type=StatementBody)
 
 
 def answer_body(text: str) -> AnswerBody:
-    """The answer to a request."""
+    """Decodes the answer to a request from JSON."""
     return msgspec.json.decode(text, type=AnswerBody)
 
 
 def progress_body(text: str) -> ProgressBody:
-    """The progress of a request."""
+    """Decodes the progress of a request from JSON."""
     return msgspec.json.decode(text, type=ProgressBody)

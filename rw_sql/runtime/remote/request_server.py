@@ -1,8 +1,9 @@
 """Runs the statements that sessions without a JVM pass to the owner through the catalog, and stores their answers.
 
-A request runs at most once, because the owner marks the request as taken by compare-and-set before the owner runs it.
-If a session was killed before an owner took its request, the request is not run later. Requests of one session run one
-after the other. Requests of different sessions run at the same time.
+A request runs at most once, because the owner first marks the request as taken by compare-and-set. If a session was
+killed before an owner took its request, no owner starts to run the request later than CLOCKS_SECONDS after the
+session's ``statement_timeout`` has expired. Requests of one session run one after the other. Requests of different
+sessions run at the same time.
 """
 
 from __future__ import annotations
@@ -59,22 +60,23 @@ _STORE_AGAIN_SECONDS = 1.0
 
 CLOCKS_SECONDS = 600.0
 """The maximum difference in seconds between the clocks of a session and of the owner. If the clocks differ by more, the
-owner may treat a request as abandoned."""
+owner may refuse a request as abandoned although its session still waits."""
 
 _TIDY_SECONDS = 60.0
-"""The interval in seconds at which the owner removes the text of answered statements from the files of the table of
-requests."""
+"""The interval in seconds at which the owner removes the text of answered statements from the files of the requests
+table."""
 
 _MOST_SESSIONS = 200
-"""The number of sessions whose state is kept. If there are more sessions, a session without an open block and without a
-preview to confirm is discarded first. Among such sessions, the session that has been idle longest is discarded."""
+"""The maximum number of sessions whose state is kept. If there are more, the owner first discards sessions without an
+open block and without a statement to confirm. Among these, the owner first discards the sessions that have been idle
+longest."""
 
 _COMMITTED_HINT = "SELECT * FROM rw_catalog.rw_operations ORDER BY epoch DESC LIMIT 5 shows what is committed"
 
 
 @dataclass(slots=True)
 class _Session:
-    """The state of one session that passes statements, and its running request."""
+    """The owner's state of one session that passes its statements, and the running request of this session."""
 
     state: SessionState = field(default_factory=SessionState)
     running: Request | None = None
@@ -84,13 +86,13 @@ class _Session:
 
     @property
     def has_state(self) -> bool:
-        """True if a later statement of the session may need the state that is stored here. Such a state is an open
-        block, or a statement that the session's user may still confirm."""
+        """True if a later statement of the session may need the state that is stored here. This is the case if the
+        session has an open block, or if its user may still confirm a refused statement."""
         return self.state.block is not None or bool(self.state.refused)
 
 
 class RequestServer:
-    """Runs requests while this process is the owner. ``run`` runs one statement in a session."""
+    """Runs requests while this process is the owner. ``run`` is a function that runs one statement in a session."""
 
     def __init__(self, context: Context, run: Callable[[Statement, SessionState], Table]) -> None:
         self._context = context
@@ -163,7 +165,7 @@ class RequestServer:
         self._forget_sessions()
 
     def _end_abandoned(self, request: Request) -> None:
-        """Answers a request that an earlier owner had taken before that owner's process ended. The effects of the
+        """Answers a request that an earlier owner had taken but not answered when its process ended. The effects of the
         statement, if any, are in the catalog.
 
         The session keeps its parameters. The session's block was in the memory of the ended process, so the block is
@@ -185,7 +187,8 @@ class RequestServer:
             session.running, session.told = None, ""
 
     def _store(self, request: Request, done: Request) -> None:
-        """Stores an answer. Retries as long as this process runs, because the statement must not run twice."""
+        """Stores an answer. Retries until this server stops, because the statement has already run and must not run
+        again."""
         failures = FailureLog()
         while True:
             try:
@@ -202,8 +205,8 @@ class RequestServer:
         questions: list[Question] = []
 
         def ask(question: Question) -> bool:
-            """Always refuses the confirmation, because the process of the session asks its own user and confirms the
-            statement with the token."""
+            """Always refuses the confirmation. The session's own process asks its user, and then confirms the statement
+            with the token."""
             questions.append(question)
             return False
 
@@ -253,8 +256,8 @@ class RequestServer:
 
 
 def _lateness(request: Request) -> float:
-    """The time in seconds since the session of a request stopped waiting for the answer. The time is computed from the
-    clocks of the session and of this process. The result is negative while the session still waits.
+    """The number of seconds that have passed since the session of a request stopped waiting for the answer. The number
+    is negative while the session still waits. It is computed from the clocks of the session and of this process.
 
     A running session withdraws its request when it stops waiting. If the session was killed, the request remains until
     an owner reads it, perhaps a week later, when no user expects the statement any more.
@@ -279,8 +282,8 @@ def _too_late(late: float) -> SqlError:
 
 
 def owner_ended(name: str | None) -> SqlError:
-    """The error for a request if the process of the owner that had taken the request ended before the owner
-    answered."""
+    """The error for a request if an owner had taken the request, but the owner's process ended before it stored an
+    answer."""
     return SqlError(
         OWNER_MISSING,
         f"process {name}, which ran the statement, ended before it answered: the statement may or may not have "
@@ -306,7 +309,7 @@ def owner_silent(lease: Lease, suspended: int | None, seconds: float, warehouse:
 
 
 def answer_lost() -> SqlError:
-    """The error for a request whose answer was removed, because its session did not read the answer for an hour."""
+    """The error for a request whose answer was removed because its session had not read the answer within an hour."""
     return SqlError(
         OWNER_MISSING,
         "the answer to the statement is not stored any more: the statement may or may not have taken effect",
@@ -325,7 +328,8 @@ def store_failed(error: Exception) -> SqlError:
 
 
 def _error_answer(request: Request, error: Exception) -> AnswerBody:
-    """The answer to a request whose statement this process has not run, or whose result it cannot write."""
+    """The answer with an error, for a request whose statement this process has not run, or whose result cannot be
+    written as JSON."""
     try:
         body = statement_body(request.body or "")
     except msgspec.MsgspecError:  # Another version of rw_sql wrote the request.

@@ -1,8 +1,9 @@
 """Rewind points. The owner makes a rewind point after an unsafe operation on a source and before the source continues.
 
 A point can be made as long as no run of the source's reader has started at the operation's epoch or later. Until then,
-the log ends with the rows from before the operation. The point is complete when every dependent of the source has
-processed all these rows. At that moment, the version of each dependent's table and the copy of its checkpoint match.
+the log contains only rows from before the operation. The owner makes the point when every dependent of the source has
+processed all rows of the log. At that moment, the version of each dependent's table matches the copy of the dependent's
+checkpoint.
 """
 
 from __future__ import annotations
@@ -53,13 +54,14 @@ logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.05
 _COPIES = 3
 _STATE_FILE = re.compile(r"\.?(\d+)(?:_[^.]*)?\.(?:delta|snapshot|changelog|zip)(?:\.crc)?")
-"""Matches the files of Spark's and RocksDB's state stores, whose names begin with the version."""
+"""Matches the names of the files of Spark's and RocksDB's state stores. These names begin with the version of the
+state."""
 
 Reader = MaterializedViewRecord | SinkRecord
 
 
 class NotYet(Exception):  # noqa: N818 - callers wait, so it is not an error
-    """Raised if a rewind point cannot be made now. If ``is_final`` is set, the point cannot be made later either."""
+    """Raised if a rewind point cannot be made now. If ``is_final`` is true, the point cannot be made later either."""
 
     def __init__(self, reason: str, *, is_final: bool = False) -> None:
         super().__init__(reason)
@@ -90,8 +92,8 @@ class Stand:
 def wanted_points(context: Context, snapshot: Snapshot, source: SourceRecord) -> tuple[OperationRecord, ...]:
     """The unsafe operations on a source for which a point can be made now, oldest first.
 
-    Since such an operation, no reader has started. For such an operation, neither a point nor a reason for a missing
-    point is stored.
+    Since each of these operations, no run of the source's reader has started. For none of them is a point stored, or a
+    reason why there is no point. The result contains no operation after an unfinished REWIND.
     """
     facts = context.metastore.jobs
     last = facts.last_runs().get(ingest_fragment(source.id))
@@ -118,13 +120,14 @@ def make_points(
     is_over: Callable[[], bool],
     on_noted: Callable[[], object],
 ) -> None:
-    """Makes one point for the operations ``records``, or records why there is no point. No rows were added to the log
-    between these operations.
+    """Makes a point for each of the operations ``records``, or records why there is no point. The points share the
+    copies of the checkpoints, because no rows were added to the log between these operations.
 
-    The source's reader must be stopped. The reader may continue as soon as ``on_noted`` is called. Surplus points are
-    deleted afterwards. The wait for the source's dependents is limited to ``rewind_point_timeout``, because the source
-    is stopped during the wait. While the dependents make progress, the limit is ten times as long. If ``is_over``
-    returns true, the function returns without recording anything.
+    The source's reader must be stopped. The function calls ``on_noted`` after it has stored the points; from then on,
+    the reader may continue. Afterwards, the function deletes surplus points. The wait for the source's dependents is
+    limited to ``rewind_point_timeout``, because the source is stopped during the wait. If the dependents make progress,
+    the limit is ten times as long. If ``is_over`` returns true during the wait, the function returns without recording
+    anything.
     """
     snapshot = context.metastore.snapshot()
     limit = StallTimeout(milliseconds(snapshot, "rewind_point_timeout") / 1000)
@@ -165,7 +168,7 @@ def _reached(context: Context, snapshot: Snapshot, source: SourceRecord) -> tupl
 
 
 def milliseconds(snapshot: Snapshot, name: str) -> int:
-    """The value of a system parameter that is a duration."""
+    """The value in milliseconds of the system parameter ``name``, which is a duration."""
     from rw_sql.model.parameters import SYSTEM_PARAMETERS
 
     return int((snapshot.parameter(name) or SYSTEM_PARAMETERS[name].default).removesuffix("ms"))
@@ -216,8 +219,8 @@ def _make(
 def _same(
     context: Context, source: SourceRecord, log_version: int, dependents: tuple[PointDependent, ...]
 ) -> str | None:
-    """Returns the folder with the copies of an earlier point, if the log and the dependents have not changed since that
-    point; otherwise None."""
+    """Returns the folder with the copies of an earlier point if neither the log nor the dependents have changed since
+    that point; otherwise None."""
     for point in context.metastore.jobs.rewind_points(source.id):
         if point.reason is None and (point.log_version, point.dependents) == (log_version, dependents):
             return point.folder
@@ -225,7 +228,7 @@ def _same(
 
 
 def _states(context: Context, snapshot: Snapshot, source: SourceRecord, record: OperationRecord) -> dict[str, str]:
-    """The positions of the splits when an operation took effect, as JSON."""
+    """Maps each split to its position, encoded as JSON, just before an operation took effect."""
     fragment = ingest_fragment(source.id)
     before = before_from_json(record.before).states.get(fragment, {})
     told = prediction_from_json(record.prediction)[fragment]
@@ -242,10 +245,11 @@ def _states(context: Context, snapshot: Snapshot, source: SourceRecord, record: 
 
 
 def stands_of(context: Context, snapshot: Snapshot, source: SourceRecord, log_version: int) -> tuple[Stand, ...]:
-    """The state of every dependent of a source. All dependents must have processed the log and each other's tables.
+    """The state of every dependent of a source. Each dependent must have processed all rows of its inputs: of the log,
+    and of other dependents' tables.
 
-    Raises NotYet if a dependent has unread rows, or if a dependent has read rows of another dependent's table that
-    are newer than the recorded state of that dependent.
+    Raises NotYet if a dependent has unread rows, or if a dependent has read rows of another dependent's table that are
+    newer than the recorded state of that dependent.
     """
     readers = [r for r in snapshot.dependents_of(source.id) if isinstance(r, MaterializedViewRecord | SinkRecord)]
     unfinished = unfinished_backfills(context.metastore, snapshot)
@@ -355,7 +359,8 @@ def _copy_all(context: Context, folder: str, stands: Iterable[Stand]) -> None:
 
 
 def copy_checkpoint(context: Context, origin: str, target: str, batch: int) -> tuple[str, ...]:
-    """Copies a checkpoint as it was after a batch, without batches planned later; returns the names of the files.
+    """Copies a checkpoint in its state after the batch ``batch``, without batches that were planned later. Returns the
+    names of the copied files.
 
     If several batches read the shares of one commit or snapshot, the given batch must be the last of these batches,
     because the folder with the shares is not copied. On a local path, the copy consists of hard links, which is safe
@@ -376,7 +381,7 @@ def copy_checkpoint(context: Context, origin: str, target: str, batch: int) -> t
 
 
 def files_in(warehouse: Warehouse, folder: str) -> dict[str, str]:
-    """The paths of all files in a folder and its subfolders, by their names relative to the folder; empty if the folder
+    """Maps the relative path of each file in a folder or its subfolders to the file's full path; empty if the folder
     does not exist."""
     files = warehouse.files
     base = str(files._strip_protocol(folder)).rstrip("/")
@@ -395,7 +400,7 @@ def _link(path: str, to: str) -> None:
 
 
 def _is_later(name: str, batch: int) -> bool:
-    """True if a file of a checkpoint is a file of a batch after ``batch``.
+    """True if a file of a checkpoint belongs to a batch after ``batch``.
 
     The version of the state after a batch is the batch's number plus one. If the copy included a snapshot of a later
     version, Spark would load this snapshot instead of computing the state by re-reading the batches.

@@ -1,12 +1,12 @@
 """Removes rewind points: a source's oldest points if the source has more than ``rewind_points``, and the points that
 are older than ``rewind_point_retention``.
 
-The time in which no process ran the jobs of the source's resource group does not count for the age of a point.
-Therefore, points do not become older during a long pause.
+Time during which no process runs the jobs of the source's resource group does not count toward the age of a point.
+Therefore, points do not become older while these jobs are not running.
 
-A point that is too old is removed in two steps. First, the point gets a reason why it cannot be used, so that no new
-REWIND can return to the point. But a REWIND that was planned earlier may be committed after its user has confirmed it.
-The data of the point are therefore kept for ``ERASE_AFTER_SECONDS``, or until that REWIND is carried out.
+A point that is too old is removed in two steps. First, the point gets a reason why it cannot be used. From then on, no
+new REWIND to the point can be planned. However, a REWIND that was planned earlier may still be committed when its user
+confirms it. The data of the point are therefore kept for ``ERASE_AFTER_SECONDS``, or until that REWIND is carried out.
 """
 
 from __future__ import annotations
@@ -54,19 +54,20 @@ ERASE_AFTER_SECONDS = 3600.0
 which a user must confirm a REWIND before the REWIND is planned again."""
 
 _CLOCKS_MS = 120_000
-"""A difference of up to this number of milliseconds between the clocks of two machines is not corrected."""
+"""If the stored time of a point is in the future by at most this number of milliseconds, the time is not corrected,
+because the clocks of two machines may differ."""
 
 
 def kept_points(snapshot: Snapshot) -> int:
-    """The number of points that a source keeps."""
+    """The maximum number of points of a source."""
     return int(snapshot.parameter("rewind_points") or SYSTEM_PARAMETERS["rewind_points"].default)
 
 
 def prune_points(context: Context, snapshot: Snapshot, source_id: int) -> None:
-    """Deletes all but the newest points of a source, and copies without a point.
+    """Deletes all but the newest points of a source, and deletes copies that belong to no point.
 
-    Keeps the copies that an unfinished REWIND needs, and the copies for operations that may still get a point, because
-    another owner may be making them.
+    Keeps the points to which unfinished REWINDs return. Also keeps the copies for operations that may still get a
+    point, because another owner may be making these copies.
     """
     facts = context.metastore.jobs
     points = facts.rewind_points(source_id)
@@ -96,8 +97,8 @@ def _pending(context: Context, snapshot: Snapshot, source_id: int) -> frozenset[
 
 
 def _surplus(points: Collection[RewindPoint], limit: int, pending: Collection[int]) -> list[RewindPoint]:
-    """The points of a source that exceed the maximum number of points. ``points`` are in ascending order of their
-    operations."""
+    """The oldest points of a source that must be deleted to keep at most ``limit`` points. Points for the operations
+    ``pending`` are left out. ``points`` must be in ascending order of their operations."""
     made = [point for point in points if point.reason is None]
     return [point for point in made[: max(0, len(made) - limit)] if point.operation not in pending]
 
@@ -110,7 +111,7 @@ class PointPruning:
     """
 
     def __init__(self, context: Context, wake: Callable[[], None] = lambda: None) -> None:
-        """``wake`` is called when the run has finished a source for which :meth:`reserve` returned False."""
+        """``wake`` is called when the removal has finished with a source for which :meth:`reserve` returned False."""
         self._context = context
         self._wake = wake
         self._next = time.monotonic() + EVERY_SECONDS
@@ -120,16 +121,16 @@ class PointPruning:
         self._is_stopping = threading.Event()
         self._reserving = threading.Lock()
         self._reserved: set[int] = set()
-        """The sources whose points the run in progress must not remove."""
+        """The sources whose points the removal in progress must not touch."""
         self._current: int | None = None
 
     def run_if_due(self, snapshot: Snapshot, busy: Collection[int]) -> None:
         """Begins to remove points if the removal is due. A removal is due at regular intervals, and after a change of
         the system parameters.
 
-        The points of the sources ``busy`` are kept, because another thread makes a point or carries out a REWIND, or
-        because a point must be made first. Failures of the store are logged, and the next due call repeats the failed
-        steps.
+        The points of the sources ``busy`` are kept: for each of these sources, another thread makes a point or carries
+        out a REWIND, or a point must be made first. Failures of the store are logged, and the next due call repeats the
+        failed steps.
         """
         if self._run_in_progress is not None and not self._run_in_progress.done():
             return
@@ -143,19 +144,19 @@ class PointPruning:
         self._run_in_progress = run_in_background(self._try, "old-rewind-points")
 
     def reserve(self, source_id: int) -> bool:
-        """Prevents the removal in progress from removing points of a source. Returns False if the run is removing these
-        points now."""
+        """Prevents the removal in progress from removing points of a source. Returns False if the removal is working on
+        this source now."""
         with self._reserving:
             self._reserved.add(source_id)
             return self._current != source_id
 
     def wait(self) -> None:
-        """Waits until the run in progress has ended."""
+        """Waits until the removal in progress has ended."""
         if self._run_in_progress is not None:
             wait([self._run_in_progress])
 
     def stop(self) -> None:
-        """Makes the run in progress end after its current source, and waits until the run has ended."""
+        """Makes the removal in progress end after its current source, and waits for this end."""
         self._is_stopping.set()
         self.wait()
 
@@ -193,8 +194,9 @@ class PointPruning:
         self._is_tidied = True
 
     def _left_behind(self) -> set[int]:
-        """If this process has not looked for copies without a point yet, returns the sources with copies. An owner that
-        was killed, or a failure of the store, may have left such copies."""
+        """Returns the ids of all sources that have copies, if this process has not yet searched for copies without a
+        point; otherwise an empty set. An owner that was killed, or a failure of the store, may have left such
+        copies."""
         if self._is_tidied:
             return set()
         names = self._context.warehouse.list_names(f"{self._context.warehouse.uri}/{FOLDER}")
@@ -202,7 +204,8 @@ class PointPruning:
         return {int(id_) for id_ in found if id_.isdecimal()}
 
     def _is_previewed(self, snapshot: Snapshot, source_id: int) -> bool:
-        """True if the readers of a source are stopped for a statement that may be a REWIND."""
+        """True if the readers of a source are stopped for the preview of a statement. This statement may be a
+        REWIND."""
         locks, now = self._context.metastore.jobs.quiesce_locks(), now_ms()
         return any(
             lock.source_id == source_id and lock.epoch == snapshot.epoch and lock.expires_ms > now for lock in locks
@@ -244,11 +247,11 @@ class PointPruning:
         self, point: RewindPoint, retention_ms: int | None, stretches: Collection[Stretch], now: int
     ) -> RewindPoint:
         """Returns the point in the form in which it must be stored now. A point that is too old gets a reason. A point
-        that has had this reason for long enough loses its data.
+        that has had this reason for ERASE_AFTER_SECONDS loses its data.
 
-        When a point gets a reason, the present time replaces the time at which the point was made, because the next
-        owner of the jobs may have to erase the point. If the stored time is in the future because the clock was set
-        back, the present time replaces the stored time. Otherwise, the point would not grow older until the clock
+        When a point gets a reason, the present time replaces the time at which the point was made. Thus the next owner
+        of the jobs also knows when the data may be erased. If the stored time is in the future because the clock was
+        set back, the present time replaces the stored time. Otherwise, the point would not grow older until the clock
         reaches the stored time again.
         """
         if not point.has_data:

@@ -1,13 +1,13 @@
 """Carries out a REWIND: restores tables and checkpoints, and adjusts the positions in the checkpoints.
 
-All jobs that the REWIND affects must be stopped. Each step checks whether it has been done already, so that after a
-crash the next owner can run all steps again. Before a step that the store cannot refuse, the code checks that this
-process still holds the lease. Otherwise, an owner that was suspended could resume and make changes after the next owner
-has carried out the REWIND.
+All jobs that the REWIND affects must be stopped. Each step checks whether it has been done already. Therefore, after a
+crash, the next owner can run all steps again. Some steps would succeed in the store even after another process has
+become the owner. Before such a step, the code checks that this process still holds the lease. Otherwise, a suspended
+owner could resume and make changes after the next owner has carried out the REWIND.
 
 Delta's RESTORE reverts a table with a new commit. To prevent readers of the table from processing the restored rows
 again, the copies of their checkpoints are advanced to the version after that commit. The commit records a new run and
-the number of the table's last remaining batch, so that new batches are not mistaken for earlier batches.
+the number of the table's last remaining batch. Therefore, new batches cannot be mistaken for earlier batches.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 MARK = REWOUND
 
 _TRY = "-rewind-"
-"""A process first prepares a copy in a separate folder, and then replaces the checkpoint with this copy. The path of
-the folder consists of the checkpoint's path, this text and a random suffix."""
+"""A process first prepares a copy of a checkpoint in a separate folder, and then replaces the checkpoint with this
+copy. The path of this folder consists of the checkpoint's path, this text and a random suffix."""
 
 
 class CannotRewindError(Exception):
@@ -112,7 +112,7 @@ def carry_out(context: Context, snapshot: Snapshot, rewind: RewindRecord) -> Non
 
 
 def _carry_rejected(context: Context, sink: SinkRecord, dependent: PointDependent) -> None:
-    """Copies the rejected rows of the batches before the point to the sink's new generation, because the sink does not
+    """Copies the rejected rows of the batches up to the point to the sink's new generation, because the sink does not
     read the rows of these batches again."""
     warehouse = context.warehouse
     if dependent.generation != sink.generation:
@@ -131,7 +131,8 @@ def _run(context: Context, source: SourceRecord) -> int:
 
 
 def restored_for(warehouse: Warehouse, table: str, rewind: int, above: int) -> int | None:
-    """The version that restored a table for a REWIND; None if the table is not restored yet."""
+    """The version that restored a table for a REWIND; None if the table is not restored yet. Only versions after
+    ``above`` count."""
     for version, actions in commits(warehouse, table, down_to=above + 1):
         found = job_commit(actions)
         if found is not None and found.rewind == rewind and restored_version(actions) is not None:
@@ -143,7 +144,7 @@ def _restore(context: Context, job: str, table: str, version: int, rewind: int, 
     """Restores a job's table, unless the table is already restored; returns the version of the restore.
 
     The run that restores the table has the epoch of the REWIND, even if the catalog is newer. With a newer epoch, the
-    operations after the REWIND would get no rewind points, although no run has read anything since the REWIND.
+    operations after the REWIND would get no rewind points, although no run has read anything after the REWIND.
     """
     at = restored_for(context.warehouse, table, rewind, version)
     if at is not None:
@@ -167,8 +168,8 @@ def _put_checkpoint(
     back: dict[str, int],
     rewind: int,
 ) -> None:
-    """Replaces the checkpoint with the copy. In the copy, the positions in restored tables are moved to the version
-    after the restore."""
+    """Replaces a dependent's checkpoint with the copy from the rewind point. In the new checkpoint, the positions in
+    restored tables are moved to the version after the restore."""
     warehouse = context.warehouse
     _require_lease(context)
     _remove_tries(warehouse, checkpoint)
@@ -195,7 +196,7 @@ def _put_checkpoint(
 
 
 def _replace(context: Context, checkpoint: str, fresh: str, names: Sequence[str]) -> None:
-    """Replaces a checkpoint with the files ``names`` of the folder ``fresh``. If there are no files, deletes the
+    """Replaces a checkpoint with the files ``names`` of the folder ``fresh``. If ``names`` is empty, deletes the
     checkpoint.
 
     Raises CannotRewindError if this process no longer holds the lease.
@@ -277,9 +278,11 @@ def _move(
 
 
 def read_on_from(warehouse: Warehouse, table: str, version: int) -> int | None:
-    """The version at which a reader continues in a table that may have been restored in the meantime.
+    """The version at which a reader continues in a table that may have been restored in the meantime. ``version`` is
+    the first version that the reader has not read.
 
-    The result is None if the table was restored to a state that lacks rows that the reader has read.
+    The result is None if the restored table lacks rows that the reader has read, or contains rows that the reader has
+    not read.
     """
     for at, actions in commits(warehouse, table, down_to=version):
         to = restored_version(actions)

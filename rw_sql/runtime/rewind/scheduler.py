@@ -1,5 +1,5 @@
-"""Makes rewind points and carries out REWINDs, and decides which jobs must be stopped for this work. Also removes old
-rewind points.
+"""Makes rewind points, carries out REWINDs, and removes old rewind points. Decides which jobs must be stopped while a
+rewind point is made or a REWIND is carried out.
 
 The reconciler calls this module in each pass. A source's reader waits while a rewind point for an unsafe operation is
 made. All jobs affected by a REWIND wait until the REWIND is carried out. Pending work is derived from the catalog and
@@ -52,7 +52,9 @@ _STORE_LOOK_SECONDS = 10.0
 
 @dataclass(slots=True)
 class _Work:
-    """Work on a source that is in progress. The fields are the purpose of the work, and the time of the next retry."""
+    """The work on one source. ``aim`` contains the epochs of the operations for which the work is done, and ``future``
+    is the running attempt. After a failed attempt, ``retry_at`` is the time of the next attempt, and ``problem`` is the
+    reason of the failure."""
 
     aim: tuple[int, ...]
     future: Future[None] | None = None
@@ -65,7 +67,8 @@ class _Work:
 
 
 class Rewinding:
-    """The rewind points and REWINDs of one warehouse in the process that owns its jobs."""
+    """Makes the rewind points and carries out the REWINDs of one resource group, in the process that owns the group's
+    jobs."""
 
     def __init__(self, context: Context, wake: Callable[[], None]) -> None:
         self._context = context
@@ -79,9 +82,9 @@ class Rewinding:
         self._pruning = PointPruning(context, wake)
 
     def withheld(self, snapshot: Snapshot, busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
-        """Returns the jobs that must not run at present. ``busy`` are the jobs that run, or that are being started or
-        stopped. A job may run in this process or, if the job was moved from another resource group, in the process of
-        that group's owner.
+        """Returns the jobs that must not run at present. ``busy`` contains the jobs that run, or that are being started
+        or stopped. Such a job runs in this process or, if the job was moved from another resource group, in the process
+        of that group's owner.
 
         As soon as all returned jobs are stopped, starts the work for which these jobs wait.
         """
@@ -131,18 +134,19 @@ class Rewinding:
 
     @property
     def is_working(self) -> bool:
-        """True while a rewind point is made or a REWIND is carried out. No other owner may start the jobs during this
-        time, even if they were moved."""
+        """True while a rewind point is made or a REWIND is carried out. During this time, no other owner may start the
+        jobs that wait for this work, even if they were moved to its group."""
         return any(work.is_working for work in self._works.values())
 
     def stop(self) -> None:
-        """Waits until no work is in progress."""
+        """Ends the waits for rewind points, and waits until no work is in progress."""
         self._stopping.set()
         self._pruning.stop()
         wait([work.future for work in self._works.values() if work.future is not None])
 
     def _points(self, snapshot: Snapshot) -> tuple[tuple[SourceRecord, tuple[OperationRecord, ...]], ...]:
-        """The sources with operations that need a point. Recomputed only after a change."""
+        """The sources with operations that need a point. Recomputed only after a change of the catalog or of the
+        recorded job facts."""
         facts = self._context.metastore.jobs
         stamp = (snapshot, *facts.rewind_stamp())
         if len(stamp) == len(self._stamp) and all(a is b for a, b in zip(stamp, self._stamp, strict=True)):
@@ -196,7 +200,7 @@ class Rewinding:
         self._begin(rewind.source_id, aim, act)
 
     def _tell(self, rewind: RewindRecord, jobs: tuple[str, ...], problem: str) -> None:
-        """Logs the reason why a REWIND cannot be carried out. Jobs wait for this REWIND."""
+        """Records why a REWIND cannot be carried out, as the stall reason of the jobs that wait for this REWIND."""
         reason = f"REWIND TO OPERATION {rewind.operation}: {problem}"
         statuses = self._context.metastore.jobs.job_statuses()
         fresh = [

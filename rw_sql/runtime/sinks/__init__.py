@@ -1,5 +1,6 @@
-"""Contains the job of a sink. The job runs a query over a log, a view's table or a view's changes, and a connector's
-writer writes the rows in batches.
+"""Contains the job of a sink. The job runs a query over a log, a view's table or a view's changes. The writer of a
+connector writes the resulting rows to the target in batches.
 
-Imports: ``upkeep``, ``positions`` and the packages below. Begin with ``job``.
+Of the packages of ``runtime``, this package may import only ``upkeep``, ``positions`` and the packages below these.
+Begin with ``job``.
 """

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from rw_sql.connectors.sink import SinkShape
 
 FEED_COLUMNS = (CHANGE, VERSION)
-"""The columns of Delta's change data feed that are used here."""
+"""The columns of Delta's change data feed that this module uses."""
 
 _OPERATIONS = {"insert": INSERT, "update_preimage": UPDATE_BEFORE, "update_postimage": UPDATE, "delete": DELETE}
 
 
 def arranged(rows: pa.Table, shape: SinkShape, *, keys_move: bool = False) -> pa.Table:
-    """The rows with the shape's columns and OP, sorted: rows of a source by offset, rows of a change feed by commit.
+    """The rows with the shape's columns and OP. Rows of a source are sorted by LOG_ORDER, and rows of a change feed are
+    sorted by commit.
 
     ``rows`` may also have the columns of LOG_ORDER or of FEED_COLUMNS. ``keys_move`` is true if an update may change
     the key columns to other values.
@@ -70,8 +71,8 @@ def _changes(rows: pa.Table, shape: SinkShape, *, keys_move: bool) -> pa.Table:
 
 def _without_replaced(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Removes the old row of each key that also has a new row in the same commit, because the new row replaces the old
-    row in the target. If the target refused the new row, deleting the old row would leave the target without a row of
-    this key."""
+    row in the target. If the old row were deleted and the target then refused the new row, the target would have no row
+    with this key."""
     is_new = pc.is_in(rows[CHANGE], value_set=pa.array(["insert", "update_postimage"]))
     if pc.all(is_new).as_py():
         return rows
@@ -85,7 +86,8 @@ def _without_replaced(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 def _without_moves(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Represents each update that changes a key as Debezium does: as a delete of the old key and an insert of the new
-    key. Before the commit, the new key may have been the key of another row that the same commit changes."""
+    key. If one update of a commit frees a key and another update of the commit takes this key, the two rows with this
+    key remain the old and the new row of an update."""
     changes = rows[CHANGE]
     is_old, is_new = (pc.equal(changes, f"update_{image}image") for image in ("pre", "post"))
     columns = {name: _exact(rows[name]) for name in (*keys, VERSION)}
@@ -111,8 +113,8 @@ def _has_floats(kind: pa.DataType) -> bool:
 
 def _exact(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """The values in a form by which Arrow can group. In contrast to the result of :func:`comparable`, 0.0 and -0.0
-    differ in this result. The texts of these two numbers differ, and therefore the keys of Kafka's records differ too.
-    If 0.0 and -0.0 are equal in a target, the target itself merges their rows."""
+    differ in this result. They must differ because these numbers have different texts, and thus different keys in
+    Kafka's records. If 0.0 and -0.0 are equal in a target, the target itself merges their rows."""
     if not pa.types.is_floating(values.type):
         return comparable(values)
     return pc.if_else(pc.is_nan(values), pa.scalar(math.nan, values.type), values)

@@ -1,9 +1,9 @@
 """The query of a sink. The query writes the changes of its input tables to an external target, each batch at least
 once.
 
-If the target stores the number of a batch with its rows, each batch is written exactly once. For other targets,
-commits without rows to the sink's own table in the warehouse record the completed batches. If the process is killed
-before that record, the batch is repeated.
+If the target stores the number of a batch with its rows, each batch is written exactly once. For other targets, commits
+without rows to the sink's own table in the warehouse record the completed batches. If the process is killed before it
+has committed this record, the batch is repeated.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 BATCH_BYTES = 64 * 2**20
-"""The approximate size of one batch in bytes.
+"""The approximate maximum size of one batch in bytes.
 
 Each batch passes through the memory of the process that runs the jobs.
 """
@@ -163,7 +163,7 @@ class Sink:
     rejected: RejectedRows | None = None
     session: SparkSession | None = None
     log: OrderedLog | None = None
-    """The log of the source whose rows the sink writes; None if the sink reads anything else."""
+    """The log of the source whose rows the sink writes; None if the sink has a query or does not read a source."""
 
     feed: FeedByKey | None = None
     """The change feed of the table whose rows the sink replaces and deletes in the target; None if the sink reads no
@@ -176,7 +176,8 @@ class Sink:
     def start(context: Context, spec: SinkSpec) -> Sink:
         """Checks the target, claims a run, fences earlier runs, finds the last completed batch, and starts.
 
-        Raises StalledError. If the target cannot accept rows, the error is raised before anything is written.
+        Raises StalledError if the sink cannot start. If the reason is that the target cannot accept rows, the error is
+        raised before anything is written.
         """
         snapshot = context.metastore.snapshot()
         record = snapshot.get(spec.sink_id)
@@ -251,8 +252,8 @@ class Sink:
         return job
 
     def _discard_unfinished(self, rejected: str) -> None:
-        """Removes the rows of the batch that this run repeats from the table of rejected rows. Raises FencedError if
-        another run has taken over."""
+        """If this run repeats a batch, removes the rows of this batch from the table of rejected rows. Raises
+        FencedError if another run has taken over."""
         warehouse = self.context.warehouse
         repeated = newest_planned(warehouse, self.checkpoint)
         if repeated > max(self.done, newest_completed(warehouse, self.checkpoint)):
@@ -277,7 +278,7 @@ class Sink:
         fault("sink.after_query")
 
     def _frame(self, spark: SparkSession) -> tuple[DataFrame, str]:
-        """The stream and its output mode."""
+        """The streaming DataFrame with the rows for the target, and the output mode of its query."""
         if self.spec.query:
             for given in self.spec.inputs:
                 register_view(input_frame(self.context, spark, given, f"{BATCH_BYTES}b"), given.name)
@@ -332,7 +333,8 @@ class Sink:
         return frame if log is None else self._rows_of_log(log)
 
     def _begin_after(self, table: DeltaTable, version: int) -> None:
-        """Makes a new query begin after ``version`` of an append-only input."""
+        """Makes a new query begin after ``version`` of an append-only input. Does nothing if the query has planned a
+        batch, or if rows of the input may change."""
         warehouse, folder = self.context.warehouse, self.checkpoint
         if self.spec.inputs[0].is_changing or newest_planned(warehouse, folder) >= 0:
             return
@@ -367,8 +369,8 @@ class Sink:
         return arranged(rows, self.spec.shape, keys_move=any(given.has_feed for given in self.spec.inputs))
 
     def _parts(self, frame: DataFrame, batch: int) -> list[DataFrame]:
-        """The parts in which a batch is held in memory. A batch has several parts only if it contains a commit of a
-        change feed that exceeds the intended size of a batch, and the writer accepts parts."""
+        """The parts of a batch. Only one part at a time is held in memory. A batch has several parts only if it
+        contains a commit of a change feed that exceeds the intended size of a batch, and the writer accepts parts."""
         if self.feed is None or not isinstance(self.writer, PartWriter):
             return [frame]
         parts = self.feed.parts(frame, batch, BATCH_BYTES)
@@ -413,7 +415,7 @@ class Sink:
         return False
 
     def _skip(self, rows: pa.Table, error: RefusedRowsError, batch: int) -> pa.Table:
-        """Stores refused rows in their table; returns the rows still to be written."""
+        """Stores refused rows in the sink's table of rejected rows. Returns the rows that must still be written."""
         if self.rejected is None:
             raise TypeError("nothing is skipped here")
         left = self.rejected.put(rows, error.refusals, batch)
@@ -445,13 +447,14 @@ class Sink:
 
     @property
     def notice(self) -> str | None:
-        """The notice about the running sink, for SHOW JOBS."""
+        """The text with the number of rejected rows, for SHOW JOBS; None if no rows were rejected."""
         if self.rejected is None or not self.rejected.total:
             return None
         return f"{self.rejected.total} rows rejected: SELECT * FROM {quoted_for_spark(self.spec.name + REJECTED)}"
 
     def _expected(self, batch: int) -> Expected:
-        """The expected number of rows of a batch, for a sink that passes on all rows of its input."""
+        """The expected number of rows of a batch, for a sink that passes on all rows of its only input. The result is
+        ANY for any other sink, or if the number is unknown."""
         (given,) = self.spec.inputs if len(self.spec.inputs) == 1 else (None,)
         if given is None or self.spec.query or given.is_changing:
             return ANY
@@ -474,8 +477,8 @@ class Sink:
     def stop(self) -> None:
         """Stops the run.
 
-        The batch in progress has one second to finish, then it is cancelled. Afterwards the run writes nothing. The
-        checkpoint and state are kept.
+        The batch in progress has one second to finish; then it is cancelled. After this method, the run writes nothing.
+        The query's checkpoint and state are kept.
         """
         fault("sink.before_stop")
         self.streaming.wait_idle(GRACE_SECONDS)
@@ -491,6 +494,6 @@ class Sink:
         fault("sink.after_stop")
 
     def _release_session(self) -> None:
-        """Releases the session of the query, which has ended, for another query."""
+        """Makes the session of the ended query available to another query."""
         session, self.session = self.session, None
         self.context.sessions.release_if_alive(session)

@@ -10,18 +10,19 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class PartWriter(Protocol):
-    """A :class:`rw_sql.connectors.sink.SinkWriter` that writes a batch that is too large for the memory."""
+    """A :class:`rw_sql.connectors.sink.SinkWriter` that can write a batch in parts, for batches that do not fit into
+    memory."""
 
     def accepts_parts(self) -> bool:
-        """Returns False if the target may refuse a part because of another part of the batch. In this case, only
-        ``write`` may be used for the batch. Raises no error. If the target does not respond, the next write raises
-        SinkError."""
+        """Returns False if the target may refuse a part because of another part of the batch. In this case, the caller
+        must write the whole batch with ``write``. This method raises no error: if the target does not respond, only the
+        next write raises SinkError."""
         ...
 
     def write_part(self, rows: pa.Table, batch: int) -> None:
         """Writes a part of a batch. The batch counts as written only after ``write`` has written the last part.
 
-        No other part of the batch has rows with the same keys. After a crash, all parts are written again. The batch
-        may then be divided in another way. Raises the same errors as ``write``.
+        No other part of the batch has rows with the same keys. After a crash, all parts of the batch are written again.
+        The batch may then be divided into different parts. Raises the same errors as ``write``.
         """
         ...

@@ -1,8 +1,8 @@
-"""Code that uses Spark. It includes the sessions of jobs, result frames, the analysis of queries, interrupts, and the
-cache of jars.
+"""Contains the code that accesses Spark: the sessions of jobs, result frames, the analysis of queries, the handling of
+Ctrl-C, and the cache of jars.
 
 The module ``query_analysis`` analyzes a query, and ``time_dependence`` finds the parts of a plan that depend on the
 current time.
 
-Imports: ``support``. Begin with ``sessions``.
+Of the packages of ``runtime``, this package may import only ``support``. Begin with ``sessions``.
 """

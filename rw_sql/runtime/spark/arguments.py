@@ -1,5 +1,5 @@
-"""Makes Spark's analyzer replace the markers in a statement with the arguments of ``spark.sql``, because on newer
-versions of Spark, Delta Lake's parser loses the arguments."""
+"""Makes Spark's analyzer replace the parameter markers in a statement with the arguments of ``spark.sql``. By default,
+newer versions of Spark replace the markers in the parser, but Delta Lake's parser loses the arguments."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _IN_THE_ANALYZER = "spark.sql.legacy.parameterSubstitution.constantsOnly"
 """Spark's setting that makes its analyzer replace markers such as ``:name``, as Spark 4.0 does.
 
-Without this setting, Spark's parser replaces the markers. But the parser of Delta Lake 4.4 passes on the text without
-the arguments, and every statement with a marker then fails with UNBOUND_SQL_PARAMETER.
+Without this setting, Spark's parser replaces the markers. However, the parser of Delta Lake 4.4 passes only the text to
+Spark's parser, without the arguments. Every statement with a marker then fails with UNBOUND_SQL_PARAMETER.
 """
 
 
@@ -26,8 +26,8 @@ the arguments, and every statement with a marker then fails with UNBOUND_SQL_PAR
 def bound_arguments(spark: SparkSession) -> Iterator[None]:
     """A context manager inside which Spark replaces the markers of a statement with the statement's arguments.
 
-    The context manager changes a setting of the session, and restores the setting at the end. In a version of Spark
-    without this setting, the context manager does nothing.
+    The context manager changes a setting of the session, and restores it at the end. In a version of Spark that does
+    not have this setting, the context manager does nothing.
     """
     try:
         is_needed = spark.conf.get(_IN_THE_ANALYZER) == "false"

@@ -1,8 +1,9 @@
-"""Writes the table of Spark's functions that the analysis of queries uses.
+"""Writes the file ``functions.json`` with a table of Spark's built-in functions. The analysis of queries uses this
+table.
 
 Run ``python -m rw_sql.runtime.spark.builtin_functions`` when the version of Spark changes. Spark does not list the
-number of arguments that a function takes. Each function is therefore called with different numbers of NULLs. A
-number counts as accepted unless Spark reports a wrong number of arguments.
+numbers of arguments that a function accepts. This module therefore calls each function with different numbers of NULLs.
+A number counts as accepted unless Spark reports a wrong number of arguments.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def counts_of(spark: SparkSession, name: str, counts: Iterable[int]) -> list[int
 
 
 def range_of(counts: list[int]) -> list[int | None]:
-    """Summarizes the accepted numbers of arguments. Returns their minimum, their maximum (None if there is no maximum)
-    and, if the step between them is not 1, the step."""
+    """Summarizes the numbers of arguments that a function accepts. Returns their minimum, their maximum (None if there
+    is no maximum) and, if the step between them is not 1, the step."""
     least, is_open = counts[0], counts[-1] in _MANY
     few = [count for count in counts if count in _FEW]
     # Irregular gaps between accepted numbers, as in (0, 1, 3), are not recorded. The analysis therefore accepts the
@@ -83,7 +84,8 @@ def _kind(spark: SparkSession, name: str) -> str:
 
 
 def described(spark: SparkSession) -> dict[str, dict[str, list[int | None]]]:
-    """Spark's functions by kind, each with the numbers of arguments that it takes."""
+    """Maps each kind of function to Spark's functions of this kind, and each function to its accepted numbers of
+    arguments (see :func:`range_of`)."""
     found: dict[str, dict[str, list[int | None]]] = {}
     for name in function_names(spark):
         counts = counts_of(spark, name, (*_FEW, *_MANY))
@@ -92,7 +94,7 @@ def described(spark: SparkSession) -> dict[str, dict[str, list[int | None]]]:
 
 
 def written(version: str, functions: dict[str, dict[str, list[int | None]]]) -> str:
-    """The text of the table's file: one function per line."""
+    """The text of ``functions.json``, with one function per line."""
     parts = []
     for kind in sorted(functions):
         lines = [f"      {json.dumps(name)}: {json.dumps(counts)}" for name, counts in sorted(functions[kind].items())]
@@ -101,7 +103,7 @@ def written(version: str, functions: dict[str, dict[str, list[int | None]]]) -> 
 
 
 def main() -> None:
-    """Starts a Spark session and writes the file."""
+    """Starts a Spark session and writes ``functions.json``."""
     from pyspark.sql import SparkSession
 
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)

@@ -18,10 +18,10 @@ def constant_groups(spark: SparkSession) -> Iterator[None]:
     """A context manager for starting a streaming query whose GROUP BY may contain a constant, as in ``SELECT 5 AS five,
     count(*) … GROUP BY five``.
 
-    Spark 4.0 analyzes the plan of the query again for each batch. At that time, the alias is replaced with its
-    constant, and Spark would use the constant as the position of a column. The context manager therefore changes a
-    setting of the session for the start. At the end, the context manager restores this setting, because the session
-    needs the setting to analyze positions in the text of other queries. The started query keeps its own copy of the
+    Spark 4.0 analyzes the plan of the query again for each batch. In this plan, the constant has already replaced the
+    alias, so Spark would take the constant for the position of a column. The context manager therefore disables
+    positions in GROUP BY, by a setting of the session, while the query starts. At the end, the context manager restores
+    the setting, because other queries of the session may contain positions. The started query keeps its own copy of the
     changed setting.
     """
     if not spark.version.startswith("4.0."):

@@ -1,5 +1,5 @@
-"""The Spark databases that rw_sql makes for schemas. Each database contains views of the schema's objects, so that
-plain Spark SQL can read these objects."""
+"""Manages the Spark databases that rw_sql creates for schemas. Each database contains views of the schema's objects.
+With these views, plain Spark SQL can read the objects."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SPARK_CATALOG = "spark_catalog"
-"""The catalog of the databases and their views, regardless of the catalog that a session uses at present."""
+"""The name of the Spark catalog that always contains these databases and views, even while a session uses another
+catalog."""
 
 _DEFAULT = "default"
 
 MARK = "rw_sql.warehouse"
 """The property that distinguishes rw_sql's databases and views from the user's databases and views. The value of the
-property is the warehouse of the database or view."""
+property is the warehouse to which the database or view belongs."""
 
 
 def current_database(spark: SparkSession) -> str:
-    """The session's current database. If the session uses another catalog, the result is the current database of
-    Spark's own catalog."""
+    """The session's current database in Spark's own catalog. If the session uses another catalog, the result is
+    ``default``."""
     catalog = spark.catalog
     return catalog.currentDatabase() if catalog.currentCatalog() == SPARK_CATALOG else _DEFAULT
 
 
 def delta_prefix(spark: SparkSession) -> str:
-    """The prefix before the path of a Delta table in a query of the session. If the session uses another catalog, Spark
-    finds the table only if the prefix names Spark's own catalog."""
+    """The prefix before the path of a Delta table in a query of the session. If the session uses another catalog than
+    Spark's own, Spark finds the table only if the prefix names Spark's own catalog."""
     return "delta." if spark.catalog.currentCatalog() == SPARK_CATALOG else f"{SPARK_CATALOG}.delta."
 
 
@@ -69,7 +70,7 @@ def is_users_database(spark: SparkSession, name: str, warehouse: str) -> bool:
 
 def in_current_database(spark: SparkSession, name: str) -> str:
     """The full name of a table of the session's current database. The result is empty if there is no such table, or if
-    that database is the current database of new sessions, and thus of jobs."""
+    that database is ``default``. New sessions, and thus jobs, begin with the database ``default``."""
     current = spark.catalog.currentCatalog(), spark.catalog.currentDatabase()
     if current == (SPARK_CATALOG, _DEFAULT):
         return ""
@@ -78,7 +79,8 @@ def in_current_database(spark: SparkSession, name: str) -> str:
 
 
 def make_database(spark: SparkSession, name: str, warehouse: str) -> bool:
-    """Creates the database of a schema; returns False if the user already has a database with that name."""
+    """Creates the database of a schema, unless it exists. Returns False if a database with this name exists that does
+    not belong to this warehouse."""
     found = warehouse_of_database(spark, name)
     if found is None:
         marked = warehouse.replace("\\", "\\\\").replace("'", "\\'")
@@ -87,7 +89,8 @@ def make_database(spark: SparkSession, name: str, warehouse: str) -> bool:
 
 
 def drop_database(spark: SparkSession, name: str, warehouse: str) -> None:
-    """Drops the database of a schema, unless the user has put objects into it."""
+    """Drops the database of a schema. Does nothing if the database does not belong to this warehouse, or if the user
+    has put objects into it."""
     if warehouse_of_database(spark, name) != warehouse:
         return
     if any(not table.isTemporary for table in spark.catalog.listTables(_qualified(name))):

@@ -1,5 +1,5 @@
-"""Evaluates the reports of executors about their Python and its packages, and makes the stall reasons for executors
-that lack Python or a package."""
+"""Evaluates the reports of executors about their Python and its packages. Composes the stall reasons of jobs whose
+executors lack a usable Python or a package."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _SCRIPT = (
     'cat > /dev/null; out=$("$0" -c \'import sys; print("%d.%d" % sys.version_info[:2])\' 2>&1); code=$?; '
     'sleep 0.3; printf "%s\\t%s\\t%s\\t%s\\n" "$(uname -n)" "$PWD" "$code" "$(printf %s "$out" | tail -n 1)"'
 )
-"""Runs an interpreter, and prints the host, the working folder, the exit status, and the interpreter's version or
-error."""
+"""A shell script that runs the interpreter ``$0``, and prints the host, the working folder, the interpreter's exit
+status, and the interpreter's version or error."""
 
 _PLACE = re.compile(r"\((\S+) executor \S+\)")
 _NOT_NAMED_SO = {
@@ -65,7 +65,7 @@ class Answer:
 
     @property
     def is_prepared(self) -> bool:
-        """True if the executor lacks nothing."""
+        """True if the executor has reported no problem."""
         return not (self.unshared or self.unwritten or self.missing or self.version)
 
     @property
@@ -90,8 +90,9 @@ def missing_packages(answers: Sequence[Answer], version: str) -> str:
 
 
 def unusable_pythons(context: SparkContext, error: str) -> str:
-    """The stall reason if executors cannot run Python tasks. ``error`` is the error of such tasks, or empty. If
-    ``error`` is empty and no executor has an unusable Python, the result is empty."""
+    """The stall reason if executors cannot run Python tasks. ``error`` is the error of a failed Python task; it is
+    empty if no such task has failed. The result is empty if ``error`` is empty and no executor reports an unusable
+    Python."""
     mine = f"{sys.version_info[0]}.{sys.version_info[1]}"
     python = str(context.pythonExec)
     found = [
@@ -115,7 +116,8 @@ def unusable_pythons(context: SparkContext, error: str) -> str:
 
 def _interpreters(context: SparkContext, python: str) -> list[tuple[str, str, str, str]]:
     """Returns, for each executor that responds, the executor's host and folder, the exit status of its interpreter, and
-    the interpreter's version or error. Spark runs the commands that find these values without Python."""
+    the interpreter's version or error. To find these values, Spark runs a shell command, so that the executor needs no
+    Python."""
     try:
         tasks = 2 * max(context.defaultParallelism, 1)
         asking = prepare(lambda: output_of_executors(context, ["sh", "-c", _SCRIPT, python], tasks), "pythons")

@@ -1,8 +1,8 @@
 """Defines a task that runs on each executor. The task prepares the executor for rw_sql's jobs, and reports the files
 and packages that the executor lacks.
 
-Executors receive this module by value, because they may not have this package. The module therefore imports only the
-standard library and functions that are also sent by value.
+Executors receive this module by value, because rw_sql need not be installed on them. The module therefore imports only
+the standard library and functions that are also sent by value.
 """
 
 from __future__ import annotations
@@ -35,16 +35,18 @@ def answer(
     version: str,
     seconds: float,
 ) -> dict[str, Any]:
-    """Runs on an executor as task ``number``, for at least ``seconds``.
+    """Prepares and checks the executor on which it runs as task ``number``. Takes at least ``seconds`` seconds, so that
+    no executor takes all tasks.
 
     If the first of the task's ``rows`` is a byte string, it contains the private files that the executor needs, as
-    JSON. ``folder`` is a folder in which the driver wrote ``token``; it is empty if the executor need not see a folder.
-    ``packages`` are the packages that the executor's Python processes import. ``version`` is the driver's version of
-    rw_sql, or empty.
+    JSON. ``folder`` is the folder in which the driver has written a file with ``token``; it is empty if the executor
+    need not see a folder. ``packages`` are the packages that the executor's Python processes import. ``version`` is the
+    driver's version of rw_sql, or empty.
 
-    The result states where the executor runs, and the file that it wrote (``name``). The result also contains the
-    problems: ``unshared`` concerns the folder, ``unwritten`` the files, ``missing`` the packages, and ``version``
-    another version of rw_sql.
+    The result states where the executor runs, and which file it has written into the folder (``name``). The result also
+    contains the executor's problems: ``unshared`` with the folder, ``unwritten`` with the private files, and
+    ``missing`` with packages. ``version`` is the executor's version of rw_sql if it differs from the driver's. Each of
+    these values is empty if there is no problem.
     """
     name, unshared = _checked(folder, token, number) if folder else ("", "")
     given = next(iter(rows), None)
@@ -75,16 +77,16 @@ def answer(
 
 
 def remove(folder: str, seconds: float) -> list[None]:
-    """Runs on an executor for at least ``seconds``. Deletes the executor's copy of a driver's folder of private
-    files."""
+    """Deletes the copy of the driver's folder of private files on the executor on which it runs. Takes at least
+    ``seconds`` seconds, so that no executor takes all tasks."""
     discard(folder)
     time.sleep(seconds)
     return []
 
 
 def _checked(folder: str, token: str, number: int) -> tuple[str, str]:
-    """Returns the name of the file that this task has written into the folder, and the problem of the folder. The
-    problem is empty if there is none."""
+    """Returns the name of the file that this task has written into the folder, and the problem that the executor has
+    with the folder. The problem is empty if there is none."""
     name = f"task-{number}-{os.getpid()}"
     try:
         with open(f"{folder}/driver", encoding="utf-8") as file:

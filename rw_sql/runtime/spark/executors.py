@@ -1,10 +1,10 @@
-"""Prepares the executors of a cluster for the jobs, and refuses executors that would fail or lose rows.
+"""Prepares the executors of a cluster for the jobs, and refuses executors on which jobs would fail or lose rows.
 
-Before a job starts and before each large batch, each new executor runs a task. The task checks that the executor shares
-the warehouse's folder (:mod:`rw_sql.runtime.spark.shared_folder`), and that the executor has the Python packages that
-the job's reader needs. The task also writes the driver's private files to the same paths on the executor's host. The
-files are sent as rows of the task, because these rows are in no plan, option, log or page. If a secret changes, it is
-written to a new file, so another task runs.
+Before a job starts and before each large batch, each executor that is not prepared yet runs a task. The task checks
+that the executor shares the warehouse's folder (:mod:`rw_sql.runtime.spark.shared_folder`), and that the executor has
+the Python packages that the job's reader needs. The task also writes the driver's private files to the same paths on
+the executor's host. The files are sent as rows of the task, because such rows appear in no plan, option, log or status
+page. A changed secret is written to a new file, so each executor runs another task.
 """
 
 from __future__ import annotations
@@ -61,15 +61,16 @@ _ASK_SECONDS = 60.0
 _REMOVE_SECONDS = 5.0
 _FIRST_SECONDS, _LOOK_SECONDS = 5.0, 0.05
 _NONE_SECONDS = 60.0
-"""After a wait for executors without success, no other wait begins for this time in seconds. Without this rule, every
-start of a job would wait again."""
+"""After a call has waited for executors without success, no call waits for executors for this time in seconds. Without
+this rule, every start of a job would wait again."""
 _FRESH_SECONDS, _PARTLY_SECONDS, _BUSY_SECONDS = 3600.0, 60.0, 600.0
 """The times in seconds for which executors count as prepared. The first time applies if all executors have answered and
 the job needs files, because the host may delete these private files. The second time applies if some executors have not
-answered, and the third time if none has answered because the cores were busy.
+answered. The third time applies if the check has timed out because no cores were free.
 
 If all executors have answered and the job needs only packages, the time is unlimited. If the job needs neither files
-nor packages, the time is always unlimited, because wrong numbers of rows would show the same problem.
+nor packages, the time is always unlimited, because the row counts of the batches would reveal rows that such an
+executor lost.
 """
 
 
@@ -84,8 +85,8 @@ class _Prepared:
 
 @dataclass(slots=True)
 class _Known:
-    """The prepared executors by id, and the refusals by the requested packages and files. Each entry is valid until a
-    monotonic time.
+    """The prepared executors by id, and the stall reasons by the packages and files for which executors were refused.
+    Each entry is valid until a monotonic time.
 
     Until the monotonic time ``none_until``, a call does not wait for executors, because an earlier call has waited
     without success.
@@ -116,18 +117,18 @@ class _Known:
 
 _known: WeakKeyDictionary[SparkContext, dict[str, _Known]] = WeakKeyDictionary()
 _has_files: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
-"""The folder of the private files that executors may have received."""
+"""Maps each Spark context to the folder of the private files that its executors may have received."""
 
 
 def require_executors(warehouse: Warehouse, spark: SparkSession, packages: tuple[str, ...] | None = None) -> None:
-    """Prepares new executors. Raises StalledError if an executor does not share the folder of a warehouse on a local
-    path.
+    """Checks and prepares the executors that are not prepared yet. Raises StalledError if an executor does not share
+    the folder of a warehouse on a local path.
 
-    ``packages`` are the Python packages that a reader of an upstream needs; None for a job whose executors read no
-    upstream. For a reader, the executors also receive the private files. In this case, StalledError is also raised if
-    an executor cannot use these files or lacks a package.
+    ``packages`` are the Python packages that the reader of an upstream needs; None for a job whose executors read no
+    upstream. If ``packages`` is not None, the executors also receive the private files. StalledError is then also
+    raised if an executor cannot use these files, or lacks a package.
 
-    With a local master, the call takes microseconds.
+    With a local master, the call does nothing and takes microseconds.
     """
     context = spark.sparkContext
     if is_on_one_machine(context.master):
@@ -178,8 +179,8 @@ def remove_files(spark: SparkSession) -> None:
 def _asked(
     warehouse: Warehouse, context: SparkContext, packages: tuple[str, ...], files: Mapping[str, str]
 ) -> tuple[str, float]:
-    """Checks and prepares the executors. If the current executors cannot be used, returns the reason. Otherwise,
-    returns an empty reason, and the time in seconds for which the executors count as prepared."""
+    """Checks and prepares the executors. Returns the reason why the current executors cannot be used (empty if they can
+    be used), and the time in seconds for which they count as prepared."""
     group = f"rw_sql asks executors for {warehouse.uri}, {uuid.uuid4().hex}"
 
     def ask() -> list[Answer]:
@@ -223,8 +224,8 @@ def _asked(
 
 
 def _some_executors(context: SparkContext, known: _Known) -> set[str]:
-    """Waits until there are executors, and returns their ids. The wait is limited, and the result may be empty, because
-    some clusters start executors only when there are tasks. Small batches need no tasks."""
+    """Returns the ids of the current executors. If there are none, waits at most _FIRST_SECONDS for some. The result
+    may still be empty, because some clusters start executors only for tasks, and small batches need no tasks."""
     deadline = time.monotonic() + _FIRST_SECONDS
     while not (found := _executors(context)) and known.none_until <= time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)

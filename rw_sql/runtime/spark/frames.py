@@ -1,8 +1,8 @@
 """Returns a statement's rows as a DataFrame.
 
-For many statements, creating and collecting a DataFrame in the JVM would take as long as running the statement. The
-methods that nearly all callers use therefore work on the rows in Python. A DataFrame in the JVM is created only for the
-other methods.
+For many statements, creating and collecting a DataFrame in the JVM would take as long as running the statement.
+Therefore, the methods that nearly all callers use work on the rows in Python's memory. A DataFrame in the JVM is
+created only when a caller uses another method.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ def arrow_of(table: Table) -> tuple[pa.Table, StructType]:
 
 
 class Answer(ClassicDataFrame):
-    """A DataFrame whose rows are in Python's memory. The methods of this class return the same values as Spark's
-    methods."""
+    """A DataFrame whose rows are in Python's memory. The methods of this class return the same values as the methods of
+    a DataFrame in the JVM."""
 
     def __new__(cls, *_: Any) -> Answer:
-        """Creates an object. This method is necessary because ``__new__`` of the base class in Spark 4.0 accepts only
+        """Creates an instance. This method is necessary because ``__new__`` of the base class in Spark 4.0 accepts only
         the arguments of the base class's ``__init__``."""
         return object.__new__(cls)
 

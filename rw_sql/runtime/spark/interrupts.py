@@ -1,5 +1,5 @@
 """Makes Ctrl-C end the statement that runs in the main thread, together with the statement's Spark jobs and waits.
-Streams continue.
+Streaming queries continue.
 
 PySpark's own handler of Ctrl-C cancels *all* jobs. It also uses the JVM connection on which the main thread is waiting
 for a response, and thus corrupts this connection. During a call to the JVM, the handler of this module only records the
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
 
 _TAG = f"rw_sql-main-{os.getpid()}"
 _CANCEL_SECONDS = 0.1
-"""The interval in seconds at which a statement's jobs are cancelled until its call returns, because the call may
-start further jobs."""
+"""The interval in seconds at which an interrupted statement's jobs are cancelled. This is repeated until the
+statement's call to the JVM returns, because the call may start further jobs."""
 
 _FINALIZER_SECONDS = 0.02
-"""If an interrupt arrives inside a finalizer of py4j, it is sent again after this number of seconds."""
+"""If an interrupt arrives inside a finalizer of py4j, the interrupt is sent again after this time in seconds."""
 
 _FINALIZER = java_gateway._garbage_collect_object.__code__
 """The function that py4j runs when Python has released a Java object."""
 
 _ANSWER_SECONDS = 3.0
-"""The time in seconds within which an interrupted call without jobs, such as planning or waiting for a file system,
-must return."""
+"""The time in seconds within which an interrupted call to the JVM must return. After this time, the call is abandoned.
+A call may exceed the time if it runs no jobs, because it is planning or waiting for a file system."""
 
 
 class StatementInterrupted(KeyboardInterrupt):
-    """A KeyboardInterrupt with a message. For example, the message states that the statement was already committed."""
+    """A KeyboardInterrupt with a message, which may state, for example, that the statement was already committed."""
 
     def _render_traceback_(self) -> list[str]:
         """IPython's hook: a notebook shows the message without a traceback."""
@@ -77,7 +77,8 @@ _main = _Main()
 
 
 def watch(spark: SparkSession) -> None:
-    """Replaces PySpark's handler of Ctrl-C in the main thread, also for interactive prompts."""
+    """Replaces PySpark's handler of Ctrl-C in the main thread for the rest of the process, and thus also for
+    interactive prompts."""
     context = spark.sparkContext
     client = gateway_client(context)
     if _main.context is not context:
@@ -121,11 +122,11 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """A context manager that delays Ctrl-C until the end of the ``with`` block, for work that must not be interrupted
-    in the middle.
+    """A context manager that delays Ctrl-C until the end of the ``with`` block. The block contains work that must not
+    be interrupted.
 
     If Ctrl-C was pressed, KeyboardInterrupt is raised at the end of the block. This KeyboardInterrupt replaces any
-    error that the work has raised. If the embedding program has its own handler, that handler is kept, and Ctrl-C is
+    error that the block has raised. If the embedding program has its own handler, that handler is kept, and Ctrl-C is
     not delayed.
     """
     handler = signal.getsignal(signal.SIGINT) if _is_main() else None
@@ -168,7 +169,7 @@ def _is_pysparks(handler: object) -> bool:
 def _tag() -> None:
     """Adds a tag to all Spark jobs that the main thread starts from now on.
 
-    Streams are not affected, because other threads start them.
+    Streaming queries are not affected, because other threads start their jobs.
     """
     if _main.context is not None and not is_stopped(_main.context):
         _main.context.addJobTag(_TAG)
@@ -226,7 +227,8 @@ def _cancel(call: int) -> None:
 
 
 def _leave_call() -> None:
-    """Abandons the main thread's connection. The pending response of the connection is never read."""
+    """Abandons the main thread's connection to the JVM. The response that is pending on this connection is never
+    read."""
     _main.is_calling = _main.is_interrupted = _main.is_tagged = False
     connection = _main.client.get_thread_connection()
     if connection is not None:
@@ -235,7 +237,8 @@ def _leave_call() -> None:
 
 
 def _is_no_left_call(record: logging.LogRecord) -> bool:
-    """Filters out the traceback that py4j logs for an abandoned call, because it contains no useful information."""
+    """A filter for log records: False for the traceback that py4j logs for an abandoned call, because this traceback
+    contains no useful information."""
     raised = record.exc_info[0] if record.exc_info else None
     return raised is not KeyboardInterrupt or "while sending command" not in str(record.msg)
 
@@ -247,14 +250,14 @@ def _raise_if_interrupted() -> None:
 
 
 def _forget_handled() -> None:
-    """Discards the record of an interrupt that is already being handled, so that the interrupt is not raised again in
-    the middle of a cleanup."""
+    """Discards the record of an interrupt that is already being handled. Otherwise, the interrupt would be raised again
+    in the middle of a cleanup."""
     if isinstance(sys.exception(), KeyboardInterrupt) and not _main.shields:
         _main.is_interrupted = False
 
 
 def _guarded(send: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps ``send_command``, so that Ctrl-C in the main thread is recorded instead of raised during the call."""
+    """Wraps ``send_command``. During a call of the main thread, Ctrl-C is then recorded instead of raised."""
 
     def send_command(*args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != _main.ident or _main.is_calling:

@@ -19,12 +19,12 @@ CLASS_PATH = "spark.driver.extraClassPath"
 """Spark's setting for jars that precede Spark's own jars on the class path of the driver's JVM."""
 
 _VERSION = re.compile(r"-\d+\..*")
-"""Matches the version and the end of a jar's name."""
+"""Matches the end of a jar's file name, from the version on."""
 
 
 def remembered_jars(package: str) -> list[str] | None:
-    """The paths of a coordinate's jars; None if the coordinate was never resolved on this machine, or if a jar was
-    deleted."""
+    """The paths of the cached jars of a Maven coordinate; None if the coordinate was never resolved on this machine, or
+    if one of its jars was deleted."""
     try:
         jars = _file(package).read_text(encoding="utf-8").split("\n")
     except OSError:
@@ -33,9 +33,9 @@ def remembered_jars(package: str) -> list[str] | None:
 
 
 def remember_jars(package: str, found: Sequence[str]) -> None:
-    """Stores the jars of a coordinate, as paths or ``file:`` URIs.
+    """Stores the paths of the jars of a coordinate. ``found`` contains paths or ``file:`` URIs.
 
-    If the jars cannot be stored, the coordinate is resolved again at the next use.
+    If the paths cannot be stored, the coordinate is resolved again at the next use.
     """
     jars = [jar.removeprefix("file://").removeprefix("file:") for jar in found]
     if not jars or not all(Path(jar).is_file() for jar in jars):
@@ -57,8 +57,9 @@ def jar_settings(package: str, config: Mapping[str, str], *, starts_jvm: bool = 
 
     If the jars are cached and no setting in the caller's ``config`` conflicts, the settings refer to the cached files.
     Otherwise, the settings refer to the coordinate, which Ivy resolves. If this process starts a JVM (``starts_jvm``)
-    that is both driver and executor, the settings put the cached files on the JVM's class path, so that Java can
-    archive their classes. Otherwise, Spark copies the files to the executors.
+    that is both driver and executor, the settings put the cached files on the JVM's class path, because Java archives
+    only classes from there (see :mod:`rw_sql.session.class_archive`). Otherwise, Spark copies the files to the
+    executors.
     """
     jars = remembered_jars(package) if are_jars_ours(config) else None
     if jars is None:
@@ -71,11 +72,10 @@ def jar_settings(package: str, config: Mapping[str, str], *, starts_jvm: bool = 
 
 
 def without_jars_of_spark(jars: Sequence[str]) -> list[str]:
-    """Returns the jars that Ivy has resolved, without the jars that Spark itself has. The versions of the jars do not
-    matter.
+    """Returns the jars that Ivy has resolved, without those that Spark itself has, in any version.
 
-    Spark's class loaders prefer Spark's own jars. If the other jars were not removed, they would be copied to every
-    executor and never used. Of Delta's 86 MB of jars, this function removes 70 MB.
+    Spark's class loaders prefer Spark's own jars. Ivy's copies of these jars would be copied to every executor and
+    never used. Of Delta's 86 MB of jars, this function removes 70 MB.
     """
     spark = {_VERSION.sub("", jar.name) for jar in (spark_folder() / "jars").glob("*.jar")}
     # Ivy names a jar's file group_artifact-version.jar, and Spark names it artifact-version.jar.
@@ -83,20 +83,23 @@ def without_jars_of_spark(jars: Sequence[str]) -> list[str]:
 
 
 def _is_one_process(config: Mapping[str, str]) -> bool:
-    """True if driver and executor are one process, according to Spark's master."""
+    """True if driver and executor are one process, according to the Spark master in ``config`` or in the
+    environment."""
     master = config.get("spark.master") or os.environ.get("MASTER") or "local[*]"
     return master == "local" or master.startswith("local[")
 
 
 def are_jars_ours(config: Mapping[str, str]) -> bool:
-    """True if no other setting defines the jars with which Spark starts. ``spark.jars`` would replace these jars."""
+    """True if only rw_sql determines the jars with which Spark starts. False if ``PYSPARK_SUBMIT_ARGS``, ``config`` or
+    ``spark-defaults.conf`` may also determine jars, because rw_sql's ``spark.jars`` would replace these jars."""
     if "PYSPARK_SUBMIT_ARGS" in os.environ or any(key.startswith("spark.jars") for key in config):
         return False
     return spark_defaults_file() is None
 
 
 def spark_defaults_file() -> Path | None:
-    """``spark-defaults.conf`` of this Spark (``SPARK_CONF_DIR``, ``SPARK_HOME/conf``), if it exists."""
+    """The path of ``spark-defaults.conf`` in ``SPARK_CONF_DIR`` or, if this variable is not set, in the folder ``conf``
+    of this Spark. None if the file does not exist."""
     file = Path(os.environ.get("SPARK_CONF_DIR") or spark_folder() / "conf") / "spark-defaults.conf"
     return file if file.is_file() else None
 
@@ -109,7 +112,8 @@ def spark_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """The folder of files that this user's processes can create again: ``rw_sql`` in the user's cache folder.
+    """The folder for files that this user's processes can create again if they are lost: ``rw_sql`` in the user's cache
+    folder.
 
     Raises FileNotFoundError if the user has no cache folder.
     """

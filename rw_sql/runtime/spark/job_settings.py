@@ -57,7 +57,7 @@ _QUERY_PREFIXES = (
     "spark.sql.streaming.multipleWatermarkPolicy",
 )
 """If a setting's name begins with one of these texts, the setting has Spark's default value in the sessions for jobs,
-unless :data:`QUERY_SETTINGS` contains the setting."""
+unless :data:`JOB_SETTINGS` contains the setting."""
 
 JOB_SETTINGS = {
     **QUERY_SETTINGS,
@@ -93,8 +93,7 @@ JOB_SETTINGS = {
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 _CHECKPOINTING = _STREAMING if pyspark.__version__.startswith("4.0.") else f"{_STREAMING}.checkpointing"
-"""The Java package of Spark's managers of checkpoint files. Since Spark 4.1, these managers are in another package than
-before."""
+"""The Java package of Spark's managers of checkpoint files. This package was renamed in Spark 4.1."""
 
 LOCAL_CHECKPOINT_SETTINGS = {
     # Spark's preferred manager checks for links before a rename. Without Hadoop's native library, each of these checks
@@ -102,7 +101,7 @@ LOCAL_CHECKPOINT_SETTINGS = {
     # the target exists.
     "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
 }
-"""Additional settings of the sessions for jobs if checkpoints are on a local path."""
+"""Additional settings of the sessions for jobs whose checkpoints are on a local path."""
 
 
 def settings_to_reset(given: Iterable[str]) -> tuple[str, ...]:

@@ -1,11 +1,11 @@
-"""Accesses the private parts of PySpark that rw_sql uses. These are the JVM's objects behind sessions, frames and
-queries.
+"""Accesses the private attributes of PySpark that rw_sql uses. Most of them are the JVM's objects behind sessions,
+frames and queries.
 
 Only three other modules of ``rw_sql`` read private attributes of PySpark. The class in
 :mod:`rw_sql.runtime.spark.frames` *is* a DataFrame. The modules :mod:`rw_sql.connectors.kafka.spark_reader` and
-:mod:`rw_sql.connectors.support.records.range_stream` run without ``rw_sql.runtime``. If a release of PySpark renames
-one of these attributes, only this module has to change. Each access is a call through py4j's socket, which takes tens
-of microseconds.
+:mod:`rw_sql.connectors.support.records.range_stream` run without ``rw_sql.runtime``. If a release of PySpark renames a
+private attribute, only this module and these three modules may have to change. Each access is a call through py4j's
+socket, which takes tens of microseconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _NEWEST_JOBS = 5
-"""The number of a tag's latest jobs whose tasks are counted. Older jobs have ended."""
+"""The number of a tag's latest jobs whose tasks are counted. Older jobs are assumed to have ended."""
 
 _SHORT_NAMES = (
     "ArrowIteratorServer",
@@ -44,8 +44,9 @@ _FULL_NAMES = (
     "org.apache.spark.storage.StorageLevel",
 )
 _KEPT_NAMES = _SHORT_NAMES + _FULL_NAMES
-"""PySpark looks these classes up again at each use. It uses them in ``sql``, ``createDataFrame``, ``newSession``,
-``persist`` and ``foreachBatch``, in its parser of types, and for each operator and function of a column."""
+"""The classes that :func:`keep_classes` caches, because PySpark looks them up again at each use. It uses them in
+``sql``, ``createDataFrame``, ``newSession``, ``persist`` and ``foreachBatch``, in its parser of types, and for each
+operator and function of a column."""
 
 # The classes are cached by context and name, because py4j itself caches no classes.
 _classes: WeakKeyDictionary[SparkContext, dict[str, Any]] = WeakKeyDictionary()
@@ -55,8 +56,8 @@ def java_class(spark: SparkSession, name: str) -> Any:
     """The JVM's class with the full name ``name``. The first use of a name in a Spark context takes one call.
 
     In contrast, ``_jvm.java.lang.Thread`` would take one call for each part of the name. In each of these calls, Java
-    looks in every jar for a class with the name so far. For the first part, Java also looks in each package that
-    PySpark imports.
+    looks in every jar for a class whose name consists of the parts so far. For the first part, Java also looks in each
+    package that PySpark imports.
     """
     session: Any = spark
     classes = _classes.setdefault(spark.sparkContext, {})
@@ -67,8 +68,8 @@ def java_class(spark: SparkSession, name: str) -> Any:
 
 
 def scala_object(spark: SparkSession, name: str) -> Any:
-    """The Scala object with the full name ``name``. This function is needed only if a class of the same name hides the
-    object's methods."""
+    """The Scala object with the full name ``name``. This function is needed only if a class with the same name as the
+    object hides the object's methods."""
     return getattr(java_class(spark, f"{name}$"), "MODULE$")
 
 
@@ -81,11 +82,10 @@ def scala_sequence(spark: SparkSession, *values: Any) -> Any:
 
 
 def keep_classes(spark: SparkSession) -> None:
-    """Caches the classes that PySpark uses very often, so that PySpark finds these classes without a call to the JVM.
+    """Caches the classes that PySpark uses most often. PySpark then finds these classes without a call to the JVM.
 
-    Otherwise, each use of a class costs a call. For a short name, Java also searches every jar for a class with the
-    short name, and searches each package that PySpark imports for a class of this name. Only the last of these ten
-    searches finds the class.
+    Without the cache, each use of a class costs a call. For a short name, Java also searches every jar for a class with
+    the short name, and then each package that PySpark imports. Only the last of about ten searches finds the class.
     """
     from py4j.java_gateway import JavaClass
 
@@ -110,7 +110,7 @@ def set_default_property(name: str, value: str) -> None:
 
 
 def java_session(spark: SparkSession) -> Any:
-    """The ``org.apache.spark.sql.classic.SparkSession``."""
+    """The JVM's ``org.apache.spark.sql.classic.SparkSession`` behind a session."""
     session: Any = spark
     return session._jsparkSession
 
@@ -124,28 +124,28 @@ def java_properties(spark: SparkSession, settings: Mapping[str, str]) -> Any:
 
 
 def session_settings(spark: SparkSession) -> Any:
-    """The current settings of a session, which are a ``org.apache.spark.sql.internal.SQLConf``."""
+    """The current settings of a session, as the JVM's ``org.apache.spark.sql.internal.SQLConf``."""
     return java_session(spark).sessionState().conf()
 
 
 def java_context(context: SparkContext) -> Any:
-    """The ``org.apache.spark.SparkContext``."""
+    """The JVM's ``org.apache.spark.SparkContext`` behind a context."""
     python: Any = context
     return python._jsc.sc()
 
 
 def output_of_executors(context: SparkContext, command: list[str], tasks: int) -> list[str]:
-    """Runs a command in each of ``tasks`` tasks, without Python, and returns the lines that the commands print. Each
-    command has the number of its task as its input."""
+    """Runs a command in each of ``tasks`` tasks, without Python, and returns the lines that the commands print. The
+    standard input of each command is the number of its task."""
     python: Any = context
     return list(python._jsc.parallelize(list(range(tasks)), tasks).pipe(command).collect())
 
 
 def bytes_of_file(context: SparkContext, path: str, tasks: int) -> RDD[bytes]:
-    """Reads a file of byte strings into the tasks of an RDD. In the file, the length of each byte string, as a number
-    of four bytes, precedes the byte string.
+    """Returns an RDD with the byte strings of a file, divided among ``tasks`` tasks. In the file, each byte string
+    follows its length, which is a number of four bytes.
 
-    PySpark's ``parallelize`` does the same with a file that it writes itself. The bytes are not sent through py4j,
+    PySpark's ``parallelize`` also reads such a file, but writes the file itself. The bytes are not sent through py4j,
     because py4j logs its commands at the level DEBUG.
     """
     from pyspark import RDD
@@ -177,7 +177,7 @@ def hadoop_configuration(spark: SparkSession) -> Any:
 
 
 def java_frame(frame: DataFrame) -> Any:
-    """The ``org.apache.spark.sql.classic.Dataset``."""
+    """The JVM's ``org.apache.spark.sql.classic.Dataset`` behind a frame."""
     python: Any = frame
     return python._jdf
 
@@ -193,13 +193,13 @@ def optimized_plan(frame: DataFrame) -> Any:
 
 
 def planned_bytes(frame: DataFrame) -> int:
-    """Spark's estimate of the size of a frame's rows. If the rows are persisted and computed, the result is the exact
-    size of the rows in memory."""
+    """Spark's estimate of the size of a frame's rows. If the rows are already computed and persisted, the result is
+    their exact size in memory."""
     return int(str(optimized_plan(frame).stats().sizeInBytes()))
 
 
 def time_zone_of_texts(spark: SparkSession) -> str:
-    """The time zone in which the expressions of a plan convert times to text, in this thread."""
+    """The time zone in which Spark's expressions convert times to text if this thread evaluates them."""
     return str(java_class(spark, "org.apache.spark.sql.internal.SQLConf").get().sessionLocalTimeZone())
 
 
@@ -222,8 +222,8 @@ def thread_of(query: StreamingQuery) -> int:
 
 
 def serving_thread(context: Any) -> int:
-    """The number of the JVM's thread that serves the calls of this thread. If this thread has no connection to the JVM,
-    opens one.
+    """The number of the JVM's thread that serves the calls of the calling thread. If the calling thread has no
+    connection to the JVM, opens one.
 
     Unless ``PYSPARK_PIN_THREAD`` is false, each Python thread has its own thread in the JVM.
     """
@@ -238,7 +238,8 @@ def cpu_time_of(context: Any, thread: int) -> int:
 
 
 def thread_infos(context: Any) -> str:
-    """The name, number and state of each thread of the JVM, as text, because a call for each thread would take long."""
+    """The name, number and state of each thread of the JVM. The result is one text, because a separate call for each
+    thread would take too long."""
     bean = getattr(context._jvm, "java.lang.management.ManagementFactory").getThreadMXBean()
     infos = bean.getThreadInfo(bean.getAllThreadIds())
     return str(getattr(context._jvm, "scala.runtime.ScalaRunTime").stringOf(infos))
@@ -246,10 +247,7 @@ def thread_infos(context: Any) -> str:
 
 def save_command(rows: DataFrame, path: str, layout: str, options: dict[str, str]) -> Any:
     """Returns the command with which ``DataFrameWriter.save`` would write the rows to new files in the format
-    ``layout``.
-
-    The command is not run yet.
-    """
+    ``layout``. Does not run the command."""
     spark = rows.sparkSession
     if not spark.version.startswith("4.0."):
         writer: Any = rows.write.format(layout).mode("error").options(**options)
@@ -268,7 +266,7 @@ def save_command(rows: DataFrame, path: str, layout: str, options: dict[str, str
 
 
 def is_stopped(context: SparkContext) -> bool:
-    """True if ``stop()`` was called. Makes no call to the JVM."""
+    """True if ``stop()`` was called on the context. Makes no call to the JVM."""
     python: Any = context
     return python._jsc is None
 
@@ -293,7 +291,7 @@ def gateway_process() -> Any | None:
 
 
 def active_context() -> SparkContext | None:
-    """The context of this process, if there is one."""
+    """The Spark context of this process; None if there is none."""
     from pyspark import SparkContext
 
     return SparkContext._active_spark_context
@@ -315,7 +313,7 @@ def set_active_session(spark: SparkSession) -> None:
 
 
 def task_counts(context: SparkContext, tag: str) -> tuple[int, int]:
-    """Returns the number of finished tasks and the number of known tasks in the running jobs that have a tag."""
+    """Returns the number of finished tasks and the number of known tasks in the running jobs with the tag ``tag``."""
     tracker = java_context(context).statusTracker()
     done = known = 0
     for job in sorted(tracker.getJobIdsForTag(tag))[-_NEWEST_JOBS:]:

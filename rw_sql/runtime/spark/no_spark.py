@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class NoSpark(SparkSessions):
-    """Replaces the sessions in a process without a JVM. Every use of the JVM raises SqlError NO_SESSION."""
+    """Replaces :class:`rw_sql.runtime.spark.sessions.SparkSessions` in a process without a JVM. Every use of the JVM
+    raises SqlError NO_SESSION."""
 
     # The constructor of the base class is not called, because it reads the JVM of a session.
     def __init__(self) -> None:
@@ -35,7 +36,7 @@ class NoSpark(SparkSessions):
         """Does nothing, because there is no JVM that could have ended."""
 
     def running_query(self, query_id: str) -> str | None:
-        """Returns None, because no query runs in this process."""
+        """Returns None, because no streaming query runs in this process."""
         return None
 
     def new(self, packages: Iterable[str] = (), parallelism: int = 0) -> SparkSession:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
 _SPATIAL = tuple(getattr(types, name) for name in ("GeographyType", "GeometryType") if hasattr(types, name))
-"""The types of places, which Spark has since 4.1. Spark cannot cast them to STRING."""
+"""Spark's types for geographic and geometric values, which exist since Spark 4.1. Spark cannot cast them to STRING."""
 
 _UNSTORABLE = (
     NullType,
@@ -59,19 +59,20 @@ _UNSTORABLE = (
 _TIME_WINDOW = "spark.timeWindow"
 """The metadata key with which Spark marks columns made by ``window()``.
 
-The columns of session windows have this key too, but session windows do not support update mode.
+The columns of session windows have this key too. They need not be distinguished, because Spark does not support session
+windows in update mode.
 """
 
 _SESSION_WINDOW = "spark.sessionWindow"
-"""The metadata key with which Spark marks columns made by ``session_window()``. Spark merges the windows in such a
-column if a query groups by it."""
+"""The metadata key with which Spark marks columns made by ``session_window()``. If a query groups by a column with this
+mark, Spark merges the windows in the column."""
 
 _TRANSPARENT = ("SubqueryAlias", "View", "ResolvedHint", "EventTimeWatermark")
 
 
 def analyze(sessions: SparkSessions, request: AnalyzedQuery) -> QueryAnalysis:
-    """Analyzes the query in a request. The relations that the query reads are empty, and have the columns that the
-    request names. Does not start the query."""
+    """Analyzes the query in a request without starting it. During the analysis, the relations that the query reads are
+    empty, and have the columns that the request names."""
     with sessions.lent() as spark:
         return _analyzed(spark, request)
 
@@ -110,8 +111,8 @@ def _analyzed(spark: SparkSession, request: AnalyzedQuery) -> QueryAnalysis:
 
 
 def _refused(spark: SparkSession, error: PySparkException, query: str) -> QueryAnalysis:
-    """Returns Spark's reason for refusing a query, and the word of the query that Spark's error names as the
-    location."""
+    """Returns the result for a query that Spark refuses: Spark's reason, and the word of the query at the position of
+    Spark's error."""
     told = query_error(error, query, known_names(spark))
     parameters = error.getMessageParameters() or {}
     return QueryAnalysis(
@@ -124,7 +125,7 @@ def _refused(spark: SparkSession, error: PySparkException, query: str) -> QueryA
 
 
 def _is_same(spark: SparkSession, frame: DataFrame, text: str) -> bool:
-    """True if Spark considers ``text`` equivalent to a query."""
+    """True if Spark considers the query ``text`` equivalent to the query of ``frame``."""
     from pyspark.errors import PySparkException
 
     try:
@@ -135,7 +136,8 @@ def _is_same(spark: SparkSession, frame: DataFrame, text: str) -> bool:
 
 
 def _inlined_plan(frame: DataFrame) -> Any:
-    """The analyzed plan of a query with its WITH queries as subqueries."""
+    """The analyzed plan of a query in which each reference to a WITH query is replaced with the plan of the WITH
+    query."""
     rule = java_class(frame.sparkSession, "org.apache.spark.sql.catalyst.optimizer.InlineCTE")(True, False)
     return rule.apply(analyzed_plan(frame))
 
@@ -179,8 +181,8 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -
 
 
 def _schema_of(frame: DataFrame) -> str:
-    """The schema of a query. Session windows are stored without Spark's mark, because Spark would merge the stored
-    windows if a query groups by them."""
+    """The schema of a query, as JSON. The schema does not contain Spark's mark of session windows. With this mark,
+    Spark would merge the stored windows when another query groups by them."""
     schema = frame.schema.jsonValue()
     for field in schema["fields"]:
         field["metadata"] = {key: value for key, value in field["metadata"].items() if key != _SESSION_WINDOW}
@@ -188,7 +190,7 @@ def _schema_of(frame: DataFrame) -> str:
 
 
 def _varying(frame: DataFrame) -> str | None:
-    """The non-deterministic part of a query; None if there is none."""
+    """A description of the non-deterministic part of a query; None if there is none."""
     plan = analyzed_plan(frame)
     if _draws_sample(plan):
         return TABLESAMPLE
@@ -214,7 +216,7 @@ def _varying_step(spark: SparkSession, plan: Any) -> str | None:
 
 
 def _operators(plan: Any, *, to: str = "") -> frozenset[str]:
-    """Spark's names of the steps of a plan. The steps below a step with the name ``to`` are left out."""
+    """Spark's names of the steps of a plan, without the steps below a step with the name ``to``."""
     below = _children(plan) if _class(plan) != to else ()
     return frozenset({_class(plan)}).union(*(_operators(child, to=to) for child in below))
 
@@ -269,7 +271,8 @@ def _told(error: Any) -> str:
 
 
 def _check_streaming(spark: SparkSession, frame: DataFrame, mode: str) -> None:
-    """Spark's own check of streaming queries. Raises PySparkException."""
+    """Runs Spark's own check of streaming queries. Raises PySparkException if Spark does not support the query in the
+    output mode ``mode``."""
     output_mode = getattr(java_class(spark, "org.apache.spark.sql.streaming.OutputMode"), mode)()
     checker = java_class(spark, "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker")
     checker.checkForStreaming(analyzed_plan(frame), output_mode)
@@ -289,8 +292,9 @@ def _contains(plan: Any, kinds: tuple[str, ...]) -> bool:
 
 
 def _keys(frame: DataFrame) -> tuple[tuple[str, ...], str | None, str | None]:
-    """The output columns that identify a row, for a query that replaces rows. If no output columns identify a row, the
-    result contains the reason for refusing the query, and a hint."""
+    """Returns the output columns that identify a row of a query that replaces rows; no columns if the query only
+    appends rows. If no output columns identify a row although the query replaces rows, the result also contains the
+    reason for refusing the query, and a hint (None if there is no hint)."""
     top = analyzed_plan(frame)
     if not _contains(top, ("Aggregate", "Distinct", "Deduplicate")):
         return (), None, None

@@ -20,7 +20,7 @@ def is_by_row(frame: DataFrame) -> bool:
 
 def steps_by_row(frame: DataFrame, *, is_streaming: bool = True) -> tuple[str, ...] | None:
     """Returns Spark's names for the steps of a stream for which :func:`is_by_row` is true, last step first. Returns
-    None for other streams. If ``is_streaming`` is False, the frame need not be a stream."""
+    None for any other frame. If ``is_streaming`` is False, does the same for a frame that is not a stream."""
     found: list[str] = []
     plan = analyzed_plan(frame)
     while True:
@@ -46,8 +46,8 @@ def makes_more(frame: DataFrame) -> bool:
 
 def chosen_columns(frame: DataFrame) -> tuple[tuple[str, str], ...] | None:
     """Returns the columns of a query that only chooses and renames columns of its input, as pairs (name, name in the
-    input). Returns None if the query computes columns or filters rows. The input must be a table of given rows, for
-    example an empty table."""
+    input). Returns None if the query computes columns or filters rows. The input of the query must be a frame of given
+    rows, for example an empty frame."""
     plan = analyzed_plan(frame)
     output = plan.output()
     found = [(str(output.apply(at).name()), int(output.apply(at).exprId().id())) for at in range(output.size())]
@@ -66,8 +66,8 @@ def chosen_columns(frame: DataFrame) -> tuple[tuple[str, str], ...] | None:
 
 
 def _given_names(columns: Any) -> dict[int, int] | None:
-    """Maps each column of a projection to the column of the input that it returns unchanged. The columns are identified
-    by the ids of Spark's expressions. The result is None if the projection computes a column."""
+    """Maps each column of a projection to the column of the input that it returns unchanged. The keys and the values
+    are the ids of the columns in Spark's plan. The result is None if the projection computes a column."""
     given: dict[int, int] = {}
     for at in range(columns.size()):
         column = columns.apply(at)

@@ -1,8 +1,9 @@
-"""Computes a row-by-row query over a few rows in the driver, without a Spark job, and without planning each time.
+"""Computes a row-by-row query over a few rows in the driver, without a Spark job, and without planning the query for
+each batch.
 
 If the rows of a projection or filter are in the driver's memory, the rule ``ConvertToLocalRelation`` of Spark's
-optimizer computes the result. The query is analyzed and optimized once, without this rule. For each batch, only the
-rows in the plan are replaced, and the rule is applied. All expressions are therefore Spark's own.
+optimizer computes the result. This module analyzes and optimizes the query once, without this rule. For each batch, it
+only replaces the rows in the plan and applies the rule. Therefore, Spark itself evaluates all expressions.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _PROJECTION = "org.apache.spark.sql.catalyst.expressions.UnsafeProjection"
 _FEW_ROWS = 10
 _MOST_COPIED_BYTES = 2 * 2**20
 """The maximum size in bytes of the input of a batch that this module computes. The bytes of the result pass through
-py4j as text. For a large result, this takes longer than Spark's job."""
+py4j as text. For a larger result, this would take longer than a Spark job."""
 
 _MOST_RECORDS, _MOST_BYTES = 1_000_000, 1 << 30
 _ZONE = "UTC"
@@ -115,8 +116,8 @@ class RowQuery:
         )
 
     def rows(self, given: pa.Table) -> pa.Table | None:
-        """The result for rows of the input; None if Spark's rule does not compute the result. If the result has no
-        rows, it may also have no columns.
+        """The result of the query for the rows ``given``; None if Spark's rule does not compute the result. If the
+        result has no rows, it may also have no columns.
 
         Raises PySparkException or Py4JError if an expression fails.
         """
@@ -143,8 +144,8 @@ class RowQuery:
         return pa.concat_tables(tables) if tables else pa.table({})
 
     def _few(self, given: pa.Table) -> Any:
-        """Returns the rows as Spark's rows. Converting a row takes four calls to the JVM, whereas ``createDataFrame``
-        takes as long as fifty calls."""
+        """Converts a few rows to Spark's rows. This takes four calls to the JVM for each row, whereas
+        ``createDataFrame`` takes as long as fifty calls."""
         batches = scala_sequence(self.spark, *(batch.serialize().to_pybytes() for batch in given.to_batches()))
         rows = scala_object(self.spark, _CONVERTERS).fromBatchIterator(
             batches.iterator(), self._given, _ZONE, True, False, None
@@ -164,9 +165,9 @@ def _without(spark: SparkSession, *rules: str) -> Iterator[None]:
     """A context manager in which the optimizer does not apply some of its rules, and derives no conditions from the
     conditions of filters.
 
-    A condition that uses many columns, such as the error of a captured row, has an equal condition for each subset of
-    the columns that a later step renames. Spark would compute all of these conditions, and a filter of a few rows needs
-    none of them.
+    If a condition uses many columns, as the condition about the error of a captured row does, Spark derives an
+    equivalent condition for each subset of the columns that a later step renames. Deriving all of these conditions
+    takes time, and a filter of a few rows needs none of them.
     """
     excluded = spark.conf.get(_EXCLUDED, None)
     named = ",".join((*((excluded,) if excluded else ()), *(f"{_OPTIMIZER}.{rule}" for rule in rules)))
@@ -184,8 +185,8 @@ def _without(spark: SparkSession, *rules: str) -> Iterator[None]:
 
 
 def _depends_on_time(spark: SparkSession, frame: DataFrame) -> bool:
-    """True if a query has functions such as ``current_timestamp``, or casts such as the cast of 'today' to a date,
-    which the optimizer replaces with a constant."""
+    """True if a query contains functions such as ``current_timestamp``, or casts such as the cast of 'today' to a date.
+    The optimizer replaces both with a constant."""
     pattern = java_class(spark, "org.apache.spark.sql.catalyst.trees.TreePattern").CURRENT_LIKE()
     plan = analyzed_plan(frame)
     if plan.containsPattern(pattern):

@@ -1,6 +1,6 @@
 """Converts the times in a query's rows to the time zone of the session.
 
-The conversion is needed because PySpark returns a TIMESTAMP in the time zone of the Python process, and without a zone.
+The conversion is needed because PySpark returns a TIMESTAMP as a local time of the Python process, without a time zone.
 Spark itself shows times, and computes with times, in the time zone of the session.
 """
 
@@ -24,10 +24,10 @@ _SETTING = "spark.sql.session.timeZone"
 
 
 def with_session_zone(frame: DataFrame, rows: Iterable[Row]) -> list[tuple[Any, ...]]:
-    """Returns rows from a frame's ``collect``, in which every TIMESTAMP has the time zone of the frame's session. This
-    includes TIMESTAMPs within structs, arrays and maps. A TIMESTAMP_NTZ remains without a zone.
+    """Returns the rows from a frame's ``collect`` with every TIMESTAMP converted to the time zone of the frame's
+    session. This includes TIMESTAMPs within structs, arrays and maps. A TIMESTAMP_NTZ remains without a zone.
 
-    If Python does not know the session's time zone, the times have the zone of this process.
+    If Python does not know the session's time zone, the times have the time zone of this process instead.
     """
     kinds = [column.dataType for column in frame.schema.fields]
     if not any(map(_has_times, kinds)):

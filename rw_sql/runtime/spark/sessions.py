@@ -1,4 +1,4 @@
-"""Spark sessions for jobs, and the connector jars that they need."""
+"""Creates Spark sessions for jobs, and loads the connector jars that the jobs need."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ POLLING_DELAY = "spark.sql.streaming.pollingDelay"
 
 _LEAST_DELAY_MS, _DELAY_MS_PER_QUERY, _MOST_DELAY_MS = 20, 10, 500
 _STORE_DELAY_MS = 200
-"""The minimum delay for a warehouse in an object store. There, each poll of a table is a listing, and the store charges
-for each listing."""
+"""The minimum polling delay in milliseconds for a warehouse in an object store. There, each poll of a table lists
+files, and the store charges for each listing."""
 
 ORIGINAL_SQL = "_rw_sql_original"
 """The name of an attribute. rw_sql replaces ``SparkSession.sql`` with a function of its own, and stores the original
@@ -60,7 +60,7 @@ function in this attribute."""
 _FETCH_ATTEMPTS = 3
 
 _MOST_FREE = 100
-"""The number of sessions of ended queries that are kept for later queries."""
+"""The maximum number of sessions of ended queries that are kept for later queries."""
 
 # Jars stay loaded in a Spark context, regardless of the warehouse that requested them.
 _loaded: WeakKeyDictionary[SparkContext, set[str]] = WeakKeyDictionary()
@@ -71,15 +71,16 @@ _threads: WeakKeyDictionary[SparkContext, tuple[Any, Any]] = WeakKeyDictionary()
 def polling_delay_ms(running: int, least_ms: int = 0) -> int:
     """The polling delay of a new query, in milliseconds, if the number of other running queries is ``running``.
 
-    A poll takes the same work with and without new data. For a Kafka source, for example, a poll takes two requests to
-    a broker. If many queries run, each query polls less often, so that the total work does not grow with the number of
-    queries. ``least_ms`` is the setting of the user's session. The result is at least ``least_ms``.
+    A poll without new data takes as much work as a poll with new data. For a Kafka source, for example, a poll takes
+    two requests to a broker. The delay therefore grows with the number of running queries, up to _MOST_DELAY_MS, which
+    limits the total work. ``least_ms`` is the minimum of the result.
     """
     return max(min(_LEAST_DELAY_MS + _DELAY_MS_PER_QUERY * running, _MOST_DELAY_MS), least_ms)
 
 
 class SparkSessions:
-    """Creates sessions for jobs from the user's session, and loads connector jars when first needed. Thread-safe."""
+    """Creates sessions for jobs from the user's session, and loads connector jars when they are first needed.
+    Thread-safe."""
 
     def __init__(self, spark: SparkSession, *, is_local: bool = False) -> None:
         """``is_local`` is true if the jobs' checkpoints are on a local path."""
@@ -150,11 +151,12 @@ class SparkSessions:
 
     @property
     def cores(self) -> int:
-        """The number of cores of this machine, or of the cluster's current executors."""
+        """The number of cores of this machine or, on a cluster, of the current executors."""
         return self.spark.sparkContext.defaultParallelism
 
     def new(self, packages: Iterable[str] = (), parallelism: int = PARALLELISM) -> SparkSession:
-        """Creates a session with the jobs' settings. The classes of ``packages`` are visible to the calling thread.
+        """Returns a session with the jobs' settings: a session that :meth:`release` has kept, or a new session. The
+        classes of ``packages`` are visible to the calling thread.
 
         ``parallelism`` is the number of partitions after a shuffle, and thus of a query's state.
         """
@@ -176,8 +178,8 @@ class SparkSessions:
 
     @contextmanager
     def lent(self, packages: Iterable[str] = ()) -> Iterator[SparkSession]:
-        """A context manager with a session for queries whose results are complete before the end of the ``with`` block.
-        For ``packages``, see :meth:`new`."""
+        """A context manager that provides a session inside the ``with`` block. The block's queries must end before the
+        block ends. For ``packages``, see :meth:`new`."""
         session = self.new(packages)
         try:
             yield session
@@ -196,7 +198,8 @@ class SparkSessions:
         """Keeps a session for a later call of :meth:`new`. The session must come from :meth:`new`. If the session's
         query could not be stopped and still runs, the session is not kept.
 
-        Spark never frees some parts of a session, so jobs that rest and wake must not create sessions without limit.
+        Spark never frees some parts of a session. Therefore, jobs that are stopped and started again must not create
+        ever more sessions.
         """
         if len(java_session(session).streams().active()):
             return  # The next query in this session may have the same name.
@@ -222,7 +225,8 @@ class SparkSessions:
             logs.invalidateCache(java_session(self.spark), made_path(path))
 
     def again(self, session: SparkSession, packages: Iterable[str] = ()) -> SparkSession:
-        """Prepares a session from :meth:`new` for the next run of the same job, and returns it."""
+        """Prepares a session, which the job got from :meth:`new`, for the next run of this job, and returns the
+        session."""
         self.load(packages)
         self._set_delay(session)
         return session
@@ -233,10 +237,11 @@ class SparkSessions:
         session.conf.set(POLLING_DELAY, f"{polling_delay_ms(running, least_ms)}ms")
 
     def load(self, packages: Iterable[str]) -> None:
-        """Loads the jars once, and makes them visible to the calling thread.
+        """Loads the jars of ``packages`` that are not loaded yet, and makes all loaded jars visible to the calling
+        thread.
 
         Each Python thread has its own JVM thread, whose context class loader lacks the jars that other threads added.
-        The class loader of the shared state has all jars.
+        Therefore, this method sets the class loader of the shared state, which has all jars, in the calling thread.
         """
         with _loading:
             loaded = _loaded.setdefault(self.spark.sparkContext, set())
@@ -255,8 +260,8 @@ class SparkSessions:
         thread.currentThread().setContextClassLoader(loader)
 
     def _quiet(self) -> None:
-        """Silences a log message of Spark's status page: the page cannot load metric classes from jars that ADD JAR has
-        added, and logs this failure at every batch."""
+        """Silences a log message of Spark's status page. The page cannot load metric classes from jars that ADD JAR has
+        added, and would log this failure at every batch."""
         listener = "org.apache.spark.sql.execution.ui.SQLAppStatusListener"
         error = java_class(self.spark, "org.apache.logging.log4j.Level").ERROR
         java_class(self.spark, "org.apache.logging.log4j.core.config.Configurator").setLevel(listener, error)
@@ -312,26 +317,26 @@ def plain_sql(spark: SparkSession, text: str) -> DataFrame:
 
 
 def register_view(frame: DataFrame, name: str) -> None:
-    """Registers a frame as a view, so that queries of its session can read the frame by a name. The frame replaces the
-    frame that had this name before.
+    """Registers a frame as a view with the name ``name``, which queries of the frame's session can read. The view
+    replaces an earlier view with this name.
 
-    The earlier frame's view is dropped first. If ``createOrReplaceTempView`` replaced the earlier view, Spark would
-    remove persisted rows from its cache, in all sessions: the rows of every query that reads a view of this name. Such
-    a query may be a batch of another job that has an input of the same name.
+    The earlier view is dropped first. If ``createOrReplaceTempView`` replaced it instead, Spark would remove persisted
+    rows from its cache: in all sessions, the rows of every query that reads a view with this name. Such a query may be
+    a batch of another job that has an input with this name.
     """
     java_session(frame.sparkSession).sessionState().catalog().dropTempView(name)
     frame.createOrReplaceTempView(quoted_for_spark(name))
 
 
 def activate(spark: SparkSession) -> None:
-    """Makes a session the active session of this thread, as each ``createDataFrame`` does."""
+    """Makes a session the active session of this thread, in Python and in the JVM, as each ``createDataFrame`` does."""
     set_active_session(spark)
     activate_in_jvm(spark)
 
 
 def activate_in_jvm(spark: SparkSession) -> None:
-    """Makes a session the active session of this thread in the JVM, which parses types in strings with the settings of
-    the active session."""
+    """Makes a session the active session of this thread in the JVM. The JVM parses types in strings with the settings
+    of the active session."""
     java_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(java_session(spark))
 
 
@@ -350,7 +355,7 @@ def _is_reaped(pid: int) -> bool:
 
 
 def leave_dead_jvm() -> None:
-    """Makes PySpark forget a JVM that has ended, so that the next session starts a new JVM.
+    """Makes PySpark forget a JVM that has ended. The next session then starts a new JVM.
 
     Does nothing while the JVM runs.
     """

@@ -26,26 +26,27 @@ UNSHARED = "UNSHARED"
 folder, or cannot use the driver's private files."""
 
 CHECK_VARIABLE = "RW_SQL_SHARED_FOLDER_CHECK"
-"""If this environment variable is ``off``, the check is disabled. This serves to test how a cluster behaves without the
-check."""
+"""If this environment variable is ``off``, the check is disabled. Tests use this variable to find out how a cluster
+behaves without the check."""
 
 MOST_NAMED = 3
 
 
 def is_on_one_machine(master: str | None) -> bool:
-    """True if a Spark master runs its tasks in the driver's process."""
+    """True if the Spark master ``master`` runs all tasks in the driver's process. None stands for the default, which
+    does so."""
     return master is None or master == "local" or master.startswith("local[")
 
 
 def must_share(warehouse: Warehouse) -> bool:
-    """True if executors must see the folder of this warehouse."""
+    """True if executors must see the folder of this warehouse, and the check is enabled."""
     return warehouse.is_local and os.environ.get(CHECK_VARIABLE) != "off"
 
 
 @dataclass(frozen=True, slots=True)
 class SharedFolder:
-    """A folder in the warehouse that contains a file of the driver with ``token``. ``path`` is empty if executors need
-    not see the warehouse."""
+    """A folder in the warehouse. In this folder, the driver has written a file with ``token``. ``path`` is empty if
+    executors need not see the warehouse."""
 
     warehouse: Warehouse
     path: str
@@ -76,8 +77,8 @@ class SharedFolder:
 
 
 def unshared(warehouse: Warehouse, executors: Sequence[str]) -> str:
-    """The stall reason if these executors do not share the warehouse's folder. The argument describes the executors in
-    words."""
+    """The stall reason if executors do not share the warehouse's folder. ``executors`` contains a description of each
+    of them."""
     return (
         f"{UNSHARED} {warehouse.uri}: not every executor sees this folder as the driver on host "
         f"{socket.gethostname()} does: {first_names(executors, MOST_NAMED)}. "

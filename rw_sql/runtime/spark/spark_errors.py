@@ -41,7 +41,8 @@ _WORD = re.compile(r"[\w$]+|`[^`]*`|\S")
 
 
 def known_names(spark: SparkSession, read_catalog: Callable[[], Snapshot] | None = None) -> KnownNames:
-    """The names to which a statement of a session may refer. ``read_catalog`` returns the warehouse's catalog."""
+    """The names to which a statement of a session may refer. ``read_catalog`` returns the warehouse's catalog; if it is
+    None, the result contains only Spark's names."""
 
     def catalog() -> Snapshot | None:
         try:
@@ -106,8 +107,8 @@ def _last_parts(identifiers: Any) -> list[str]:
 
 
 def missing_relation(error: AnalysisException) -> list[str]:
-    """The parts of the name of the table or view that Spark did not find, as written in the statement. Empty for any
-    other error."""
+    """The parts of the name, as written in the statement, of the table or view that Spark did not find. Empty if the
+    error has another cause."""
     if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
         return []
     name = (error.getMessageParameters() or {}).get("relationName", "")
@@ -136,7 +137,7 @@ def query_error(error: PySparkException, text: str, known: KnownNames) -> SqlErr
 
 
 def _fault_of(error: CapturedException, text: str) -> SparkFault:
-    """The condition, the parameters and the message of an error, and the error's position in the text."""
+    """The condition, the parameters and the message of an error, and the error's position in the statement ``text``."""
     told = str(error).strip()
     condition = error.getCondition() or ""
     parameters = error.getMessageParameters() or {}
@@ -189,8 +190,8 @@ def _word_at(text: str, line: int, position: int) -> Span | None:
 
 @cache
 def _both(kind: type[PySparkException]) -> type[SqlError]:
-    """Returns a class that inherits from both Spark's and rw_sql's error class. Code that catches Spark's class
-    therefore still works."""
+    """Returns a class that inherits both from ``kind``, an error class of Spark, and from SqlError. Code that catches
+    Spark's class therefore still works."""
     return cast("type[SqlError]", type(kind.__name__, (SqlError, kind), {"__module__": kind.__module__}))
 
 
@@ -198,8 +199,8 @@ def _both(kind: type[PySparkException]) -> type[SqlError]:
 def readable_errors(
     spark: SparkSession, text: str, read_catalog: Callable[[], Snapshot] | None = None
 ) -> Iterator[None]:
-    """A context manager that converts Spark's errors. It raises an instance of the same class, with a message in
-    rw_sql's form."""
+    """A context manager that converts Spark's errors. The converted error is an instance of Spark's class and of
+    SqlError, with a message in rw_sql's form."""
     try:
         yield
     except CapturedException as error:

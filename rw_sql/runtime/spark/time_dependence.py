@@ -24,9 +24,10 @@ _CLOCK = re.compile(
     rf"|\b(?:try_)?cast\(\s*(?P<word>{_WORD})(?:\s+[\w/+:-]*)?\s* as (?:date|timestamp(?:_ntz|_ltz)?)\)",
     re.IGNORECASE,
 )
-"""Matches the names that functions for the current time have in the text of Spark's plans. These include the names that
-``unix_timestamp()`` and ``curdate()`` have in such a text. Also matches the texts that Spark converts to the current
-day or time, as in ``CAST('today' AS DATE)``. A column has a number after its name in this text: ``today#12``."""
+"""Matches the names that functions for the current time have in the text of Spark's plans. In this text, functions such
+as ``unix_timestamp()`` and ``curdate()`` also have one of these names. Also matches casts of texts that Spark converts
+to a time relative to the current time, as in ``CAST('today' AS DATE)``. Does not match a column, because a number
+follows the column's name in this text: ``today#12``."""
 
 _LITERAL_TYPES = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ")
 _CURRENT = re.compile(rf"\s*(?:{_WORD})(?:\s+[\w/+:-]*)?\s*", re.IGNORECASE)
@@ -62,16 +63,16 @@ def clock_in(spark: SparkSession, plan: Any) -> str | None:
 
 
 def clock_in_step(spark: SparkSession, plan: Any) -> str | None:
-    """Does the same as :func:`clock_in`, for the expressions of the last step of a plan."""
+    """Does the same as :func:`clock_in`, but only for the expressions of the last step of a plan."""
     parts = _replaced(spark, plan).expressions()
     found = (_clock_in(spark, parts.apply(i)) for i in range(parts.size()))
     return next((clock for clock in found if clock is not None), None)
 
 
 def _replaced(spark: SparkSession, plan: Any) -> Any:
-    """Returns a copy of a plan. Spark defines some functions by other expressions, and in the copy, these expressions
-    replace the functions. For example, ``to_date('today')`` is a cast of 'today' to a date. The plans of subqueries are
-    left unchanged."""
+    """Returns a copy of a plan in which each function that Spark defines by another expression is replaced with this
+    expression. For example, a cast of 'today' to a date replaces ``to_date('today')``. The plans of subqueries stay
+    unchanged."""
     return java_class(spark, "org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions").apply(plan)
 
 

@@ -1,8 +1,9 @@
 """Refuses strings that are not UTF-8 in the rows of the query of a view or table.
 
-The library delta-rs cannot read a file with such a string, so no later batch could be merged into the view's table. The
-tables of rw_sql contain no such strings, and Spark's functions make no such strings from valid strings. However, Spark
-does not check bytes that it casts to a string, as in ``CAST(key AS STRING)`` or ``concat_ws(',', key)``.
+The library delta-rs cannot read a file with a string that is not UTF-8, so no later batch could be merged into the
+table. The tables of rw_sql contain only valid strings, and Spark's functions make only valid strings from valid
+strings. However, Spark does not check bytes that it casts to a string, as in ``CAST(key AS STRING)`` or
+``concat_ws(',', key)``.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ def valid_texts(frame: DataFrame, name: str, *, is_table: bool = False, is_any: 
     """Returns the rows of the query of the view or table ``name``. If Spark computes a string that is not UTF-8, Spark
     raises an error that names the view or table, the column and a remedy.
 
-    ``is_any`` is true if the tables that the query reads may contain such strings. If ``is_any`` is false and the query
-    casts no bytes to strings, the same frame is returned.
+    ``is_table`` is true if ``name`` is a table. ``is_any`` is true if the tables that the query reads may contain
+    strings that are not UTF-8. If ``is_any`` is false and the query casts no bytes to strings, the function returns
+    ``frame`` unchanged.
     """
     if not is_any and not _casts_bytes(frame):
         return frame
@@ -55,8 +57,8 @@ def _refusal(name: str, column: str, is_table: bool) -> str:
 
 
 def _casts_bytes(frame: DataFrame) -> bool:
-    """True if a query has a cast, written or implicit, that makes strings of bytes. The plans of the registered views
-    that the query reads do not count."""
+    """True if a query contains an explicit or implicit cast of bytes to strings. Casts in the plans of the registered
+    views that the query reads do not count."""
     plan = analyzed_plan(frame)
     pattern = java_class(frame.sparkSession, _PATTERNS).CAST()
     nested = plan.subqueriesAll()
@@ -85,8 +87,8 @@ def _is_cast(expression: Any, pattern: Any) -> bool:
 
 
 def _is_utf_8(value: Column, kind: DataType) -> Column | None:
-    """Returns the condition that all strings in a value are UTF-8. The condition is true for NULL. Returns None if the
-    type has no strings."""
+    """Returns the condition that all strings in a value are UTF-8. The condition is true for NULL. Returns None if
+    values of the type contain no strings."""
     match kind:
         case StringType():
             return value.isNull() | f.is_valid_utf8(value)

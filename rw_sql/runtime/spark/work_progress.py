@@ -4,7 +4,7 @@ that works for a job.
 The values about Spark's work come from Spark's status store, which includes running tasks as of their last heartbeat.
 Even a single task that takes an hour therefore shows progress. Planning runs no tasks, but may take minutes on a busy
 machine. During planning, the CPU time of the thread shows progress. Before a task reads its first record, it may start
-a Python process, which imports its packages for seconds. Meanwhile, the CPU time of the task and of the Python
+a Python process, which may take seconds to import its packages. Meanwhile, the CPU time of the task and of the Python
 processes shows progress.
 """
 
@@ -36,12 +36,13 @@ if TYPE_CHECKING:
 
 _NEWEST_JOBS = 3
 _TASK_THREAD = re.compile(r'"Executor task launch worker for task \S+ in stage (\d+)\.\d+ \(TID \d+\)"[^\n]*? Id=(\d+)')
-"""The name and the number of a thread that runs a task, as the JVM describes it."""
+"""Matches the JVM's description of a thread that runs a task. The groups are the id of the task's stage and the number
+of the thread."""
 
 
 def work_of(group: str) -> tuple[object, ...]:
-    """Returns values that grow while Spark works for a group: the ids of the group's latest jobs, and the numbers of
-    finished tasks, records read and records written."""
+    """Returns values that grow while Spark works for a job group: the ids of the group's latest jobs, and the numbers
+    of finished tasks, records read and records written. The result is empty if Spark does not run."""
     context = active_context()
     if context is None:
         return ()
@@ -51,9 +52,9 @@ def work_of(group: str) -> tuple[object, ...]:
 
 
 def task_seconds(group: str) -> float:
-    """The CPU time in seconds of the tasks that a group runs on this machine; 0 if the group runs no task here. The
-    result includes the JVM's threads that run these tasks, and all Python processes that the JVM has started, even for
-    tasks of other groups."""
+    """The CPU time in seconds of the tasks that a job group runs on this machine; 0 if the group runs no task here. The
+    result is the CPU time of the JVM's threads that run these tasks, plus the CPU time of all Python processes that the
+    JVM has started, even for tasks of other groups."""
     context = active_context()
     if context is None:
         return 0.0
@@ -67,8 +68,8 @@ def task_seconds(group: str) -> float:
 
 
 def planning_seconds(query: StreamingQuery) -> float | None:
-    """The CPU time of a query's thread in seconds while the query starts or plans a batch; None while the query waits
-    for data."""
+    """The CPU time of a query's thread in seconds while the query starts, or plans or runs a batch; None while the
+    query looks for new data or waits for it."""
     message = query.status["message"]
     if not message.startswith(("Initializing", "Processing")):
         return None
@@ -77,10 +78,10 @@ def planning_seconds(query: StreamingQuery) -> float | None:
 
 @dataclass(slots=True)
 class WorkerThread:
-    """A thread of this process that works for a job, and the JVM's thread that serves the calls of this thread.
+    """A thread of this process that works for a job, and the thread of the JVM that serves its calls.
 
-    ``native`` is the thread's number in the operating system. ``serving`` is the number of the JVM's thread (None if it
-    is not known), and ``context`` is the Spark context of this JVM.
+    ``native`` is the number of the first thread in the operating system. ``serving`` is the number of the JVM's thread
+    (None if it is not known), and ``context`` is the Spark context of this JVM.
     """
 
     native: int
@@ -97,8 +98,8 @@ class WorkerThread:
 
     @staticmethod
     def of_spark() -> WorkerThread:
-        """Returns the calling thread, which uses Spark, together with the JVM's thread that serves the calls of this
-        thread. Only the first call of each thread makes a call to the JVM."""
+        """Returns the calling thread, which uses Spark, together with the JVM's thread that serves its calls. For each
+        thread, only the first use of this method makes a call to the JVM."""
         found, context = WorkerThread.current(), active_context()
         if found.context is not context:
             try:
@@ -109,8 +110,8 @@ class WorkerThread:
         return found
 
     def cpu_seconds(self) -> float | None:
-        """The CPU time of both threads in seconds; None if the thread has ended, or if the system does not report the
-        CPU time. Waiting for Spark's tasks, for a store or for a broker takes almost no CPU time."""
+        """The CPU time of both threads in seconds; None if the thread of this process has ended, or if the system does
+        not report the CPU time. Waiting for Spark's tasks, for a store or for a broker takes almost no CPU time."""
         used, context, serving = _cpu_seconds(self.native), self.context, self.serving
         if used is not None and serving is not None and context is active_context():
             used += max(0, cpu_time_of(context, serving)) / 1e9

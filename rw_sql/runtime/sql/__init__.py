@@ -1,4 +1,6 @@
-"""Makes the warehouse accessible in plain Spark SQL, through views of the catalog's objects and SELECT from a source.
+"""Makes the warehouse accessible in plain Spark SQL. Creates Spark views of the catalog's objects, and supports SELECT
+from a source.
 
-Imports: ``jobs``, ``decoding``, ``delta``, ``spark``. Begin with ``catalog_views``.
+Of the packages of ``runtime``, this package may import only ``jobs``, ``decoding``, ``delta``, ``spark`` and
+``support``. Begin with ``catalog_views``.
 """
