@@ -1,4 +1,5 @@
-"""A Spark session that accepts rw_sql's statements: ``connect``, ``attach``, ``detach``, and the wrapped ``spark.sql``.
+"""Makes a Spark session accept rw_sql's statements. Contains ``connect``, ``attach``, ``detach`` and the wrapper of
+``spark.sql``.
 
-Imports: ``runtime`` and below. Begin with ``attach``.
+This package may import ``rw_sql.runtime`` and the packages below it. Begin with ``attach``.
 """

@@ -1,4 +1,5 @@
-"""The entry points ``connect`` and ``attach``: a session whose ``spark.sql`` accepts rw_sql's statements."""
+"""The entry points ``connect`` and ``attach``. Both return after ``spark.sql`` of a session accepts rw_sql's
+statements."""
 
 from __future__ import annotations
 
@@ -90,14 +91,16 @@ def connect(
     config: Mapping[str, str] | None = None,
     resource_group: str | None = None,
 ) -> SparkSession:
-    """Returns a Spark session with Delta that accepts rw_sql's statements: the running session, or a new session.
+    """Returns a Spark session with Delta that accepts rw_sql's statements. If a session is already running, returns
+    this session; otherwise, starts a new one.
 
     ``warehouse`` is a path or URI (default: ``$RW_SQL_WAREHOUSE`` or, if that is not set, ``./rw_warehouse``).
     ``master`` is Spark's master (default: ``local[*]``), and ``config`` adds Spark settings. ``master`` and ``config``
     take precedence over ``spark-defaults.conf``, which takes precedence over rw_sql's own settings. With
-    ``run_jobs=False``, this process only commits statements and never runs the jobs. ``resource_group`` is the group
-    whose jobs this process runs (default: ``default``). Raises SqlError JAVA_MISSING if Java is missing or too old, and
-    SPARK_START if Spark does not start.
+    ``run_jobs=False``, this process only commits statements. It does not run the jobs, unless another of its sessions
+    is attached with ``run_jobs=True``. ``resource_group`` is the resource group whose jobs this process runs (default:
+    ``default``). Raises SqlError JAVA_MISSING if Java is missing or too old, and SPARK_START if Spark cannot be
+    started.
     """
     if resource_group is not None:
         resource_group = require_group_name(resource_group)
@@ -133,22 +136,22 @@ def _packages(location: Warehouse) -> str:
 
 
 def initial_jars(warehouse: str | None, config: Mapping[str, str]) -> dict[str, str]:
-    """The Spark settings with which :func:`connect` adds the jars of Delta, and of the warehouse's object store, to a
-    new session.
+    """The Spark settings with which :func:`connect` adds jars to a new session: the jars of Delta, and the jars for the
+    warehouse's object store, if any.
 
-    If ``PYSPARK_GATEWAY_PORT`` is set, spark-submit has already started the JVM, so the settings cannot affect how the
-    JVM starts.
+    If ``PYSPARK_GATEWAY_PORT`` is set, spark-submit has already started the JVM, so the returned settings contain no
+    options for the start of the JVM.
     """
     starts_jvm = gateway() is None and "PYSPARK_GATEWAY_PORT" not in os.environ
     return jar_settings(_packages(warehouse_at(warehouse)), config, starts_jvm=starts_jvm)
 
 
 def _leave_out_checksums(spark: SparkSession) -> None:
-    """Stops this JVM from writing a hidden ``.crc`` checksum file for each local file. (The library delta-rs does not
-    write such files either.)
+    """Makes Hadoop in this JVM write local files without a hidden ``.crc`` checksum file for each file. (The library
+    delta-rs writes no such files either.)
 
-    If Hadoop's native library is missing, Hadoop starts a process for every file that it creates, and this start takes
-    milliseconds. Without this function, four of the eight files that a streaming batch writes would be ``.crc`` files.
+    If Hadoop's native library is missing, Hadoop starts a process for every file that it creates, which takes
+    milliseconds. Without this function, a streaming batch would write eight files, four of them ``.crc`` files.
     """
     local = java_class(spark, "java.net.URI")("file:///")
     files = java_class(spark, "org.apache.hadoop.fs.FileSystem").get(local, hadoop_configuration(spark))
@@ -162,15 +165,18 @@ def attach(
     run_jobs: bool = True,
     resource_group: str | None = None,
 ) -> Attached:
-    """Extends an existing session: from now on ``spark.sql`` accepts rw_sql's statements.
+    """Attaches an existing session to a warehouse. Afterwards, the session's ``spark.sql`` accepts rw_sql's statements.
 
-    If no other process runs the jobs of the resource group (default: ``default``), this process runs them. This process
-    does not run the jobs if all of its sessions are attached with ``run_jobs=False``. A session of Spark Connect never
-    runs jobs: it passes its statements to the process that runs the jobs. If the session is attached to another
-    warehouse, the call detaches the session from that warehouse. If the call fails, the session stays attached to the
-    other warehouse. Raises SqlError DELTA_MISSING, with the command line to use, if the session was built without
-    Delta. For a session of Spark Connect, raises UNDEFINED_OBJECT if the warehouse does not exist, and NOT_SUPPORTED if
-    the warehouse must be migrated first.
+    If no other process runs the jobs of the resource group (default: ``default``), this process runs them. With
+    ``run_jobs=False``, this session does not make this process run jobs, but other sessions of the process may. A
+    session of Spark Connect never runs jobs: it passes its statements to the process that runs the jobs.
+
+    If the session is attached to another warehouse, the call detaches the session from that warehouse. If the call
+    fails, the session stays attached to that warehouse.
+
+    Raises SqlError DELTA_MISSING, with the command line to use, if the session was built without Delta. For a session
+    of Spark Connect, raises UNDEFINED_OBJECT if the warehouse does not exist, and NOT_SUPPORTED if the warehouse must
+    be migrated first.
     """
     allow_nesting()
     if resource_group is not None:
@@ -206,7 +212,8 @@ def attach(
 
 
 def _open(spark: SparkSession, location: Warehouse, resource_group: str | None) -> WarehouseRuntime:
-    """Returns the warehouse in this process. Opens the warehouse if no session is attached to it."""
+    """Returns the object that represents the warehouse in this process. If no session of this process is attached to
+    the warehouse, opens the warehouse."""
     runtime = _runtimes.get(location.uri)
     if runtime is not None and not runtime.context.sessions.is_alive():
         runtime.stop()
@@ -226,9 +233,9 @@ def _open_connect(location: Warehouse) -> ConnectRuntime:
 
 
 def _attach(spark: SparkSession, runtime: AttachedRuntime, present: Attached | None, *, run_jobs: bool) -> Attached:
-    """Attaches a session to an open warehouse. ``present`` is the session's present attachment. Its jobs run until the
-    new attachment replaces it. If attaching fails, the session keeps its present attachment, and the jobs do not stop.
-    """
+    """Attaches a session to an open warehouse. ``present`` is the session's present attachment to another warehouse;
+    None if it has none. The jobs of that other warehouse run until the new attachment replaces ``present``. If
+    attaching fails, the session keeps ``present``, and these jobs are not interrupted."""
     undo = ExitStack()
     try:
         if present is not None:
@@ -261,7 +268,8 @@ def _attach(spark: SparkSession, runtime: AttachedRuntime, present: Attached | N
 
 
 def _servers_to_end(attached: Attached) -> tuple[str, ...]:
-    """The addresses of the metrics servers that stop when this session is detached from its warehouse."""
+    """The addresses of the metrics servers that stop when this session is detached from its warehouse. There are none
+    if other sessions stay attached to the warehouse."""
     runtime = attached._runtime
     if runtime.users > 1:
         return ()
@@ -269,16 +277,16 @@ def _servers_to_end(attached: Attached) -> tuple[str, ...]:
 
 
 def _set_aside(attached: Attached) -> None:
-    """Frees the names of the views and the ports of the metrics servers, because another attachment of the same session
-    needs these names and ports."""
+    """Drops the views of an attachment and ends its metrics servers, because a new attachment of the same session needs
+    the same names and ports."""
     attached._remove_views()
     if attached._runtime.users == 1:
         end_servers(attached._runtime.servers)
 
 
 def _return_to(attached: Attached, served: Sequence[str]) -> None:
-    """Reverts :func:`_set_aside`. ``served`` are the addresses of the metrics servers. A failure only causes a
-    warning."""
+    """Reverts :func:`_set_aside`. ``served`` are the addresses of the metrics servers that it ended. Logs a failure as
+    a warning and does not raise it."""
     attached._restore_views()
     for where in served[len(attached._runtime.servers) :]:
         try:
@@ -288,7 +296,8 @@ def _return_to(attached: Attached, served: Sequence[str]) -> None:
 
 
 def _require_group(runtime: AttachedRuntime, group: str | None) -> None:
-    """Raises SqlError if this process runs the jobs of a group other than ``group``."""
+    """Raises SqlError if ``group`` is not None and differs from the resource group for which this process is
+    attached."""
     present = runtime.context.group
     if group is not None and group != present:
         raise SqlError(
@@ -299,8 +308,8 @@ def _require_group(runtime: AttachedRuntime, group: str | None) -> None:
 
 
 def detach(spark: SparkSession) -> None:
-    """Reverts :func:`attach`. Detaching the last session of a warehouse stops the warehouse's jobs in this process. The
-    positions of the jobs are kept."""
+    """Reverts :func:`attach`; does nothing if the session is not attached. Detaching a warehouse's last session in this
+    process stops the jobs that this process runs. The jobs keep their positions."""
     with _lock:
         attached = attached_to(spark)
         if attached is None:
@@ -311,7 +320,7 @@ def detach(spark: SparkSession) -> None:
 
 
 def _release(runtime: AttachedRuntime) -> None:
-    """Stops the warehouse's jobs, unless another session is attached to it."""
+    """Counts one session less for a warehouse. If no session is left, stops the warehouse's jobs in this process."""
     runtime.users -= 1
     if runtime.users == 0:
         for uri in [uri for uri, known in _runtimes.items() if known is runtime]:
@@ -323,19 +332,21 @@ def _release(runtime: AttachedRuntime) -> None:
 
 
 def _remove_files(runtime: AttachedRuntime) -> None:
-    """Removes the files of secrets from the executors, unless another warehouse of this process is open."""
+    """Removes the files that contain secrets from the executors, unless this process still has a warehouse open."""
     if isinstance(runtime, WarehouseRuntime) and not _runtimes and runtime.context.sessions.is_alive():
         remove_files(runtime.context.sessions.spark)
 
 
 def _for_spark(spark: SparkSession, text: str) -> str:
-    """Rewrites the names in a statement for a session so that Spark can resolve them."""
+    """Rewrites the names in a Spark statement so that Spark can resolve them. Returns the text unchanged if the session
+    is not attached."""
     attached = attached_to(spark)
     return text if attached is None else attached.for_spark(text)
 
 
 def _refuse_call(spark: SparkSession, call: str, name: str) -> None:
-    """Raises SqlError if a call to PySpark would write or cache a table of rw_sql."""
+    """Raises SqlError if ``call``, a method of PySpark, would write or cache ``name`` and this is an object of
+    rw_sql."""
     attached = attached_to(spark)
     if attached is not None:
         with attached._store_errors():
@@ -357,8 +368,8 @@ def _stop_all() -> None:
 
 
 def status_shown(attached: Attached) -> AbstractContextManager[None]:
-    """A context manager that shows the status of a session's statement at a prompt or in a notebook, while the
-    statement runs."""
+    """A context manager for running a session's statement. Meanwhile, it shows the statement's status at a prompt or in
+    a notebook."""
     return shown(attached, partial(statement_progress, attached))
 
 
@@ -369,7 +380,7 @@ def attached_to(spark: SparkSession) -> Attached | None:
 
 
 def delta_options() -> list[str]:
-    """The options that ``pyspark`` and ``spark-submit`` need for Delta."""
+    """The command-line options with which ``pyspark`` and ``spark-submit`` start a session with Delta."""
     settings = (word for key, value in DELTA_SETTINGS.items() for word in ("--conf", f"{key}={value}"))
     return ["--packages", installed_jars().delta, *settings]
 

@@ -1,4 +1,4 @@
-"""An attached session: the Spark session, its warehouse, and the routing of statements to rw_sql or Spark."""
+"""Defines an attached session: a Spark session with its warehouse, which routes statements to rw_sql or Spark."""
 
 from __future__ import annotations
 
@@ -68,20 +68,20 @@ logger = logging.getLogger(__name__)
 _USE = re.compile(r"\s*USE\b", re.IGNORECASE)
 
 _BLOCK = re.compile(rf"{BLANK}*+(?:BEGIN|EXECUTE)\b", re.IGNORECASE)
-"""Matches statements that may have run in part before Spark reports a missing table. Such a statement is not run
-again."""
+"""Matches statements of which a part may have run before Spark reports that a table is missing. Such a statement must
+not be run again."""
 
 TOOK_EFFECT = "the statement took effect"
 
 _COMPLETE = "the statement itself is complete, but its result is not shown"
 
 _CATALOG_NAME = "rw_"
-"""The prefix of the names of the catalog's views. If a Spark statement contains this prefix, the metastore first writes
-its pending rows."""
+"""The prefix of the names of the catalog's views. Before a Spark statement with this prefix runs, the metastore writes
+its pending rows, so that the statement can read them."""
 
 
 class AttachedRuntime(Protocol):
-    """One warehouse in this process, which all sessions that are attached to it share."""
+    """One open warehouse in this process. All sessions that are attached to the warehouse share this object."""
 
     context: Context
     users: int
@@ -91,15 +91,15 @@ class AttachedRuntime(Protocol):
 
     @property
     def owner(self) -> Owner | None:
-        """The owner in this process, which runs the warehouse's jobs; None if this process does not run jobs."""
+        """The owner in this process, which runs the jobs or waits to take them over; None if there is none."""
         ...
 
     def run(self, text: str, statement: Statement, state: SessionState) -> Table:
-        """Runs one statement, which was parsed from ``text``, and returns its rows."""
+        """Runs ``statement``, which was parsed from ``text``, and returns the statement's rows."""
         ...
 
     def run_jobs(self) -> None:
-        """Allows this process to run the jobs from now on."""
+        """Lets this process run the jobs from now on, if it has a JVM."""
         ...
 
     def stop(self) -> None:
@@ -108,7 +108,7 @@ class AttachedRuntime(Protocol):
 
 
 class WarehouseRuntime:
-    """A warehouse in a process that has a JVM and therefore may run the jobs."""
+    """One open warehouse in a process that has a JVM and can therefore run the warehouse's jobs."""
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse, *, group: str = DEFAULT_GROUP) -> None:
         with store_errors(lambda _: None):
@@ -131,12 +131,12 @@ class WarehouseRuntime:
         self.views: list[SparkViews] = []
 
     def run(self, _text: str, statement: Statement, state: SessionState) -> Table:
-        """Runs one statement and returns its rows."""
+        """Runs ``statement`` in this process and returns the statement's rows."""
         return self.executor.run(statement, state)
 
     def run_jobs(self) -> None:
-        """Allows this process to run the jobs from now on. Has an effect only if all earlier sessions were attached
-        with ``run_jobs=False``."""
+        """Lets this process run the warehouse's jobs from now on, unless another process runs them. Does nothing after
+        the first call."""
         if self.owner is None:
             owner = Owner(self.context)
             owner.start()
@@ -146,7 +146,8 @@ class WarehouseRuntime:
             self._requests.start()
 
     def stop(self) -> None:
-        """Stops the warehouse's jobs in this process and releases the lease. Nothing is written afterwards."""
+        """Stops the warehouse's jobs in this process and releases the lease. Afterwards, this process writes
+        nothing."""
         for views in self.views:
             views.close()
         end_servers(self.servers)
@@ -158,11 +159,11 @@ class WarehouseRuntime:
 
 
 class Attached:
-    """A Spark session that accepts rw_sql's statements and is attached to a warehouse, in which these statements take
-    effect.
+    """A Spark session that is attached to a warehouse. The session accepts rw_sql's statements, which apply to this
+    warehouse.
 
-    ``ask`` is a function that is called with a :class:`Question` before each unsafe statement. ``ask`` is None if no
-    user can answer the question.
+    The attribute ``ask`` is a function that is called with a :class:`Question` before each unsafe statement, and
+    returns True to confirm the statement. It is None if no user can answer.
     """
 
     def __init__(self, spark: SparkSession, runtime: AttachedRuntime) -> None:
@@ -186,7 +187,7 @@ class Attached:
         return SparkViews(self._runtime.context, self.spark)
 
     def _remove_views(self) -> None:
-        """Drops the session's views of rw_sql's objects."""
+        """Drops this session's Spark views of rw_sql's objects."""
         views = self._runtime.views
         self._views.close()
         if self._views in views:
@@ -195,8 +196,8 @@ class Attached:
             self._views.remove(views)
 
     def _restore_views(self) -> None:
-        """Creates the views again after :meth:`_remove_views`. A failure only causes a warning, and the next statement
-        tries again to create the views."""
+        """Creates the views again after :meth:`_remove_views`. A failure is logged as a warning and not raised, because
+        the next statement tries again to create the views."""
         if self._views not in self._runtime.views:
             self._runtime.views.append(self._views)
         try:
@@ -208,14 +209,14 @@ class Attached:
             logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
 
     def _current_schema(self) -> str:
-        """The first schema of the search path that exists."""
+        """The first existing schema of the search path; ``public`` if none of them exists."""
         return next((s for s in self._state.search_path if is_schema(self._seen, s)), PUBLIC)
 
     def _frame(self, table: Table) -> DataFrame:
         return frame_of(self.spark, table)
 
     def for_spark(self, text: str) -> str:
-        """Returns the text with each name in a form that Spark can resolve: see
+        """Rewrites names in a Spark statement so that Spark can resolve them: see
         :mod:`rw_sql.runtime.sql.spark_names`."""
         return with_spark_names(self._seen, text, self._state.search_path, self._views)
 
@@ -226,34 +227,34 @@ class Attached:
 
     @property
     def is_owner(self) -> bool:
-        """True if this process is running the warehouse's jobs."""
+        """True if this process runs the warehouse's jobs at present."""
         owner = self._runtime.owner
         return owner is not None and owner.is_owner
 
     @property
     def is_alive(self) -> bool:
-        """True if the Spark session is still running."""
+        """True if Spark is still running."""
         return self._runtime.context.sessions.is_alive()
 
     def require_alive(self) -> None:
-        """Raises SqlError SPARK_ENDED if the Spark session is not running."""
+        """Raises SqlError SPARK_ENDED if Spark is not running any more."""
         self._runtime.context.sessions.require_alive()
 
     @property
     def why_ended(self) -> str | None:
-        """The reason why this process has permanently stopped running the warehouse's jobs; None if this process has
-        not stopped running them."""
+        """The reason why this process has stopped running the jobs for good. None if it has not stopped or never ran
+        them."""
         owner = self._runtime.owner
         return owner.why_ended if owner is not None else None
 
     @property
     def block_state(self) -> str | None:
-        """``'open'`` or ``'aborted'`` inside a BEGIN UNSAFE block, None outside."""
+        """The state of the session's BEGIN UNSAFE block, ``'open'`` or ``'aborted'``. None outside of a block."""
         block = self._state.block
         return None if block is None else "aborted" if block.is_aborted else "open"
 
     def abort_block(self) -> None:
-        """Aborts the block after an error, so that only ROLLBACK can end it."""
+        """Aborts the block, if there is one, after an error. Only ROLLBACK can end an aborted block."""
         if self._state.block is not None:
             self._state.block.is_aborted = True
 
@@ -268,7 +269,7 @@ class Attached:
 
     @property
     def on_progress(self) -> Callable[[BackfillProgress], None] | None:
-        """The function that receives backfill progress while a statement waits for a view."""
+        """The function that receives the progress of a backfill while a statement waits for the backfill."""
         return self._state.on_progress
 
     @on_progress.setter
@@ -276,8 +277,8 @@ class Attached:
         self._state.on_progress = tell
 
     def serve_metrics(self, where: str) -> int:
-        """Serves the warehouse's Prometheus metrics, and returns the port. ``where`` is either ``port`` (loopback only)
-        or ``host:port``.
+        """Starts an HTTP server for the warehouse's Prometheus metrics, and returns the server's port. ``where`` is
+        either ``port``, for the loopback interface only, or ``host:port``.
 
         The server runs until the warehouse's last session is detached. Raises SqlError INVALID_PARAMETER if the address
         is invalid or in use.
@@ -289,11 +290,11 @@ class Attached:
         return int(server.server_port)
 
     def served(self) -> ServedWarehouse:
-        """The data that ``rw-sql serve`` publishes about the warehouse: status page, metrics and readiness."""
+        """The data that ``rw-sql serve`` publishes about the warehouse over HTTP: status, metrics and readiness."""
         return ServedWarehouse(self._runtime.context)
 
     def has_object(self, name: Name) -> bool:
-        """True if an rw_sql object with this name exists."""
+        """True if this name refers to an rw_sql table, source or view that no object of the user hides."""
         return self._names.has_object(name)
 
     def has_parameter(self, name: str) -> bool:
@@ -301,13 +302,13 @@ class Attached:
         return self._names.has_parameter(name)
 
     def object_names(self) -> tuple[str, ...]:
-        """The names of all tables, sources and views, for completion."""
+        """The names of all tables, sources and views of rw_sql, from which a prompt completes names."""
         snapshot = catalog_of(self)
         return tuple(sorted({record.name for kind in RELATION_KINDS for record in snapshot.all(kind)}))
 
     def route(self, text: str) -> Statement | None:
-        """Returns the parsed statement, or None if the statement is for Spark. Raises SqlError for an invalid
-        statement."""
+        """Returns the parsed statement, or None if Spark must run the statement. Raises SqlError for an invalid
+        statement of rw_sql."""
         if not could_be_ours(text):
             return None
         try:
@@ -319,7 +320,7 @@ class Attached:
             raise error.located(text) from error.__cause__
 
     def run(self, text: str, statement: Statement) -> DataFrame:
-        """Runs an rw_sql statement. Raises SqlError, located in ``text``."""
+        """Runs ``statement``, which was parsed from ``text``. Raises SqlError with a position in ``text``."""
         try:
             with interruptible():
                 if isinstance(statement, ast.UseSchema) and statement.name.last == self._views.database:
@@ -350,16 +351,16 @@ class Attached:
             raise
 
     def _store_errors(self) -> AbstractContextManager[None]:
-        """Converts errors of the warehouse's store to SqlError, for actions that change nothing."""
+        """A context manager that converts errors of the store to SqlErrors, which state that nothing was changed."""
         return store_errors(self._runtime.context.sessions.require_alive)
 
     def _show(self, *, is_moved: bool) -> None:
-        """Makes the session's views of rw_sql's objects match the catalog after a statement.
+        """After a statement, makes the session's views of rw_sql's objects match the catalog.
 
         ``is_moved`` is True if the statement changed the schemas in which unqualified names are looked up.
 
-        The statement has already taken effect, so a failure only causes a warning, and the next statement updates the
-        views again.
+        A failure is logged as a warning and not raised, because the statement has already taken effect. The next
+        statement tries again to update the views.
         """
         try:
             self._views.refresh()
@@ -371,12 +372,12 @@ class Attached:
             logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
 
     def dry_run(self) -> DryRun:
-        """Returns a dry run, which explains statements one after another. The dry run begins with the current catalog
-        and this session's parameters."""
+        """Returns an object that explains the statements of a script without running them. It begins with the current
+        catalog and this session's parameters."""
         return DryRun(self._runtime.context, self._state.parameters)
 
     def refuse_changes(self, text: str) -> None:
-        """Raises SqlError, located in ``text``, if a Spark statement would change rw_sql's tables."""
+        """Raises SqlError, located in ``text``, if the Spark statement ``text`` would change an rw_sql object."""
         try:
             with self._store_errors():
                 self._views.refuse_changes(text)
@@ -384,11 +385,11 @@ class Attached:
             raise error.located(text) from error.__cause__
 
     def before_spark(self, text: str) -> None:
-        """Prepares the rw_sql objects to which a Spark statement or a table name may refer, so that Spark can read
-        them.
+        """Prepares the rw_sql objects to which ``text``, a Spark statement or a table name, may refer. Afterwards,
+        Spark can read these objects.
 
-        Must be called before Spark runs the statement. This method also checks the catalog for objects that other
-        sessions have created, but at most once in LOOK_SECONDS seconds.
+        Must be called before Spark runs the statement. Also looks for objects that other sessions have created or
+        dropped, but at most once in LOOK_SECONDS seconds.
         """
         with self._store_errors():
             self._views.before(text)
@@ -413,11 +414,12 @@ class Attached:
     def read(
         self, text: str, read: Callable[[], DataFrame], args: Any = None, fields: Mapping[str, Any] | None = None
     ) -> DataFrame:
-        """Calls ``read``, which runs a Spark statement. If the statement reads sources, rw_sql reads their upstreams
-        once. If Spark does not find a view of rw_sql that was dropped, rw_sql creates the view again.
+        """Calls ``read``, which runs the Spark statement ``text``. If the statement reads sources, their upstreams are
+        read once. If Spark reports that a view of rw_sql is missing because it was dropped, creates the view again and
+        calls ``read`` again.
 
-        ``args`` and ``fields`` are the statement's arguments, which ``read`` uses. Raises SqlError, located in
-        ``text``, if a source cannot be read.
+        ``args`` and ``fields`` are the arguments for the statement's parameters, which ``read`` passes to Spark. Raises
+        SqlError, with a position in ``text``, if a source cannot be read.
         """
         parsed = bound_statement(text, args, fields).complete
         sources = sources_in(self._seen, parsed)
@@ -448,7 +450,7 @@ class Attached:
 
 
 def end_servers(servers: list[WSGIServer]) -> None:
-    """Stops the metrics servers, so that the next session that is attached can use their ports."""
+    """Stops the metrics servers. Afterwards, their ports are free for a session that is attached later."""
     while servers:
         server = servers.pop()
         server.shutdown()
@@ -464,7 +466,7 @@ def catalog_of(attached: Attached) -> Snapshot:
 
 @contextmanager
 def asked_by(attached: Attached, answer: Callable[[Question], bool] | None) -> Iterator[None]:
-    """A context manager inside which ``answer`` confirms the session's unsafe statements."""
+    """A context manager that makes ``answer`` the session's ``ask`` function inside the ``with`` block."""
     before = attached._state.ask, attached._has_own_ask
     attached.ask = answer
     try:
@@ -474,15 +476,16 @@ def asked_by(attached: Attached, answer: Callable[[Question], bool] | None) -> I
 
 
 def statement_progress(attached: Attached) -> StatementProgress:
-    """The activity of a session's running statement, for a status line. May be called from another thread."""
+    """The progress of the statement that a session is running, for a status line. May be called from any thread."""
     return progress_of(attached._runtime.context, attached._state.waiting)
 
 
 def _default_ask() -> Callable[[Question], bool] | None:
-    """Returns the function that confirms statements by default. At an interactive Python prompt on a terminal, this
-    function asks the operator. Elsewhere, the result is None.
+    """Returns the function that is asked by default to confirm unsafe statements. At an interactive Python prompt on a
+    terminal, this function asks the user. Elsewhere, the result is None.
 
-    Python sets ``sys.ps1`` only after the startup file, which may have attached the session.
+    This must be determined for each statement. Python sets ``sys.ps1`` only after it has run the startup file, and the
+    startup file may attach the session.
     """
     is_prompt = hasattr(sys, "ps1") and sys.stdin is not None and sys.stdin.isatty()
     return _ask_at_prompt if is_prompt else None

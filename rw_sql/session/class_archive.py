@@ -1,14 +1,14 @@
-"""Manages an archive of the classes of a JVM. Later JVMs load these classes from the archive, which is faster than
-loading them from the jars.
+"""Manages archives of the classes that Spark's JVM loads. A later JVM loads these classes faster from the archive than
+from the jars.
 
-By the end of its first statement, a JVM of Spark has read and checked about 20,000 classes. When a Java process ends,
-Java can write the classes of the process into a file (a dynamic CDS archive, JEP 350). Java can then map this file into
-later processes. :func:`class_archive` returns the JVM options that make Java write and map this file. The archives are
-files in the user's cache folder, one for each combination of a Java version, a set of jars and a set of options.
+By the end of its first statement, Spark's JVM has read and verified about 20,000 classes. When a Java process ends,
+Java can write its classes into a file (a dynamic CDS archive, JEP 350), and can later map this file into other
+processes. :func:`class_archive` returns the JVM options that make Java write a new archive or map an existing one. The
+archives are in the user's cache folder. There is one for each combination of a Java version, jars and JVM options.
 
-A JVM of Java 17 that maps a damaged archive ends with a fatal error. Therefore, a short-lived JVM first maps each new
-archive. If this succeeds, the archive gets its final name. The name contains the file's size in bytes, so that a file
-that is truncated later is not used.
+A JVM of Java 17 that maps a damaged archive ends with a fatal error. Therefore, a new archive is first tested by a
+short-lived JVM that maps it. If the test succeeds, the archive gets its final name. The final name contains the file's
+size in bytes. If the file is truncated later, its size differs from its name, and it is not used.
 """
 
 from __future__ import annotations
@@ -41,23 +41,24 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 _MEMORY = "spark.driver.memory"
 _VARIABLES = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
-"""The environment variables with options of Spark's JVM."""
+"""The environment variables that contain options for Spark's JVM."""
 
 _CLASS_PATHS = ("SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CLASSPATH")
 """The environment variables that add folders to the class path. Java does not write an archive if the class path
 contains a folder with files."""
 
 _IN_CI = "CI"
-"""The environment variable that CI services set. The machines of CI services are discarded after the job, so an archive
-that is made there would never be used. An archive that the CI service restores with the cache folder is used."""
+"""The environment variable that CI services set. There, no new archives are written: the machine is discarded after the
+CI job, so a new archive would never be used. An existing archive is used, for example if the CI service has restored
+the cache folder."""
 
 _CONFLICTING = re.compile(r"-Xshare|SharedArchiveFile|ArchiveClassesAtExit|AutoCreateSharedArchive|-XX:AOT")
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
-"""The JVM options that keep Java from reporting on standard output why it cannot use or write an archive."""
+"""The JVM options that suppress Java's messages on standard output about archives that it cannot use or write."""
 
 _MOST_BYTES = 600_000_000
-"""A new archive is written only if at least this number of bytes is free on the disk. An archive has a size of about
-200 MB."""
+"""A new archive is written only if at least this number of bytes is free on the disk of the cache folder. An archive is
+about 200 MB large."""
 
 _KEPT = 4
 _UNUSED_SECONDS = 30 * 86_400.0
@@ -66,10 +67,10 @@ _ABANDONED_SECONDS = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class ClassArchive:
-    """The JVM options that concern the class archive.
+    """The JVM options with which a JVM maps an existing class archive, or writes a new one when it ends.
 
-    ``class_path_file`` is set if the JVM will write a new archive when it ends. :meth:`remember` stores the JVM's class
-    path in this file. The short-lived JVM that maps the archive first gets the same class path.
+    ``class_path_file`` is None if the JVM maps an existing archive. Otherwise, :meth:`remember` stores the JVM's class
+    path in this file, and the short-lived JVM that tests the new archive uses the same class path.
     """
 
     options: str
@@ -77,11 +78,12 @@ class ClassArchive:
 
     @property
     def is_made(self) -> bool:
-        """True if the JVM will write a new archive when it ends."""
+        """True if the JVM will write a new archive when it ends; False if it maps an existing archive."""
         return self.class_path_file is not None
 
     def remember(self, spark: SparkSession) -> None:
-        """Stores the class path of the JVM that will write the archive. Does nothing if no archive will be written."""
+        """Stores the class path of this JVM, if this JVM will write a new archive when it ends. Otherwise, does
+        nothing."""
         if self.class_path_file is not None:
             found = str(java_class(spark, "java.lang.System").getProperty("java.class.path"))
             with suppress(OSError):
@@ -89,13 +91,15 @@ class ClassArchive:
 
 
 def class_archive(config: Mapping[str, str], class_path: Sequence[Path] = ()) -> ClassArchive | None:
-    """Returns the archive for a JVM of Spark with these settings and with the settings in ``spark-defaults.conf``.
+    """Returns the archive options for a JVM of Spark with the settings ``config`` and the settings in
+    ``spark-defaults.conf``.
 
     ``class_path`` are the jars on the JVM's class path in addition to Spark's own jars. Returns None if archives are
     disabled, if the options of the JVM already name an archive, or if the class path may contain a folder with files.
-    Also returns None if the cache folder cannot be written or is not private to this user. If a new archive would have
-    to be written, also returns None in each of these cases: this process runs in CI, the disk of the cache folder has
-    too little free space, or the path of the cache folder contains spaces. Raises SqlError JAVA_MISSING.
+    Also returns None if the cache folder is not writable, or if other users may write to it.
+
+    If there is no archive yet, also returns None if this process runs in CI, if the cache folder's disk has too little
+    free space, or if the cache folder's path contains white space. Raises SqlError JAVA_MISSING.
     """
     settings = {**defaults_of_file(), **config}
     given = " ".join([settings.get(JAVA_OPTIONS, ""), *(os.environ.get(name, "") for name in _VARIABLES)])
@@ -110,7 +114,8 @@ def class_archive(config: Mapping[str, str], class_path: Sequence[Path] = ()) ->
 
 
 def with_archive(config: Mapping[str, str], archive: ClassArchive | None) -> dict[str, str]:
-    """The settings, extended with the JVM options of an archive."""
+    """The settings ``config``, with the JVM options of ``archive`` added. If ``archive`` is None, the settings are
+    unchanged."""
     if archive is None:
         return dict(config)
     known = config.get(JAVA_OPTIONS, defaults_of_file().get(JAVA_OPTIONS, ""))
@@ -144,15 +149,15 @@ def _archive(given: str, memory: str, class_path: Sequence[Path]) -> ClassArchiv
 
 
 def _is_private(folder: Path) -> bool:
-    """True if only this user can write to the folder. No other user may write to the folder, because an archive
-    determines the code that the JVM runs."""
+    """True if the folder belongs to this user and no other user has permission to write to it. This is required because
+    an archive determines the code that the JVM runs."""
     found = folder.stat()
     return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
 
 
 def _key(given: str, memory: str, jars: list[Path]) -> str:
-    """A digest of the values that Java compares before it uses an archive: the Java program and version, the options
-    and the jars."""
+    """A digest of everything on which an archive depends: the Java program, its version, the JVM options, the memory
+    size and the jars."""
     found = hashlib.sha256()
     for part in (str(java_program()), java_version(), given, memory):
         found.update(f"{part}\0".encode())
@@ -170,8 +175,8 @@ def _usable(folder: Path, key: str) -> Path | None:
 
 
 def _accepted(folder: Path, key: str, given: str) -> Path | None:
-    """Returns the archive that an earlier JVM has written, if a JVM can map it. Otherwise, deletes the file and returns
-    None."""
+    """Returns an archive that an earlier JVM has written and that passes the test of :func:`_is_mappable`. Deletes new
+    archives that fail the test. Returns None if there is no archive that passes."""
     for new in folder.glob(f"{key}.*.new"):
         class_path = new.with_suffix(".classpath")
         size = new.stat().st_size
@@ -187,7 +192,7 @@ def _accepted(folder: Path, key: str, given: str) -> Path | None:
 
 
 def _is_mappable(file: Path, class_path: Path, given: str) -> bool:
-    """True if a JVM with this class path can map the archive, and the archive's checksums are correct."""
+    """True if a short-lived JVM with this class path can map the archive and finds its checksums correct."""
     try:
         command = [
             str(java_program()),
@@ -204,8 +209,8 @@ def _is_mappable(file: Path, class_path: Path, given: str) -> bool:
 
 
 def _remove_old(folder: Path) -> None:
-    """Deletes unused files. These are all archives except the newest few archives, and files that a JVM began to write
-    but did not complete."""
+    """Deletes archives that were not used for 30 days, all archives except the few most recently used ones, and new
+    archives that were not accepted within an hour."""
     now = time.time()
     with suppress(OSError):
         archives = sorted(folder.glob("*.jsa"), key=lambda file: file.stat().st_mtime, reverse=True)

@@ -1,7 +1,7 @@
 """Makes the catalog's objects readable by name in plain Spark SQL.
 
-The readable objects are the ``rw_catalog`` views, a view for each table and materialized view, and a view of each
-source's undecodable records.
+Spark SQL can read the ``rw_catalog`` views, a view of each table and materialized view, a view of each source's
+undecodable records, and a view of each sink's rejected rows.
 """
 
 from __future__ import annotations
@@ -59,14 +59,16 @@ CACHE_CALL = "cacheTable"
 _OF_TABLES = ("DROP TABLE", "ALTER TABLE")
 _changing = threading.RLock()
 """The lock that a thread holds while it creates, replaces or drops a view. The lock is needed because all sessions of
-one Spark create their warehouse's views in a shared database."""
+one Spark context share the databases in which these views are created."""
 
 _shown: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
-"""The warehouse that the views in ``rw_catalog`` show. All sessions of one Spark share these views."""
+"""The URI of the warehouse that the ``rw_catalog`` views show. All sessions of a Spark context share these views."""
 
 
 class SparkViews:
-    """The Spark views of one attached warehouse, in the current database of one session.
+    """The Spark views of one attached warehouse, as one session creates them. Views of the schema ``public`` are in the
+    session's current database at the time when this object was made. Views of any other schema are in a database with
+    the schema's name.
 
     The views are refreshed after each change to the catalog.
     """
@@ -86,18 +88,20 @@ class SparkViews:
         """The objects of the catalog whose Spark views are missing because a table or view of the user has the same
         name."""
         self._taken: set[str] = set()
-        """The names of this warehouse's objects and schemas for which a view or database of another warehouse already
-        exists in this Spark. Names of objects are in lower case. Names of schemas end with a dot: ``schema.``."""
+        """The names of those objects and schemas of this warehouse whose name a view or database of another warehouse
+        already uses in this Spark context. Names of objects are in lower case. Names of schemas end with a dot:
+        ``schema.``."""
         self._problems: dict[str, str] = {}
         self._late = LateViews(self._create)
         plain_sql(spark, f"CREATE DATABASE IF NOT EXISTS {SPARK_CATALOG}.{CATALOG_DATABASE}")
 
     def before(self, text: str) -> None:
-        """Creates the views that a statement or table name mentions. The call may create ``rw_catalog`` views of this
-        warehouse, views ``<source>$errors`` and ``<sink>$rejected``, and views that the thread has not created yet.
+        """Creates the missing views that ``text``, a statement or a table name, mentions. These may be ``rw_catalog``
+        views, views ``<source>$errors`` and ``<sink>$rejected``, views that the background thread has not created yet,
+        and views that an object of the user has hidden until now.
 
-        These views are created only when a statement needs them, because most sessions never use such views. Creating
-        all of them would take seconds, because Spark analyzes each view at its creation.
+        ``rw_catalog`` views and views of failed records are created only when needed, because most sessions never use
+        them. Creating all of them would take seconds, because Spark analyzes each view at its creation.
         """
         self._late.create_mentioned(text)
         folded = text.casefold().replace("``", "`")  # A backtick within a name is doubled.
@@ -118,8 +122,8 @@ class SparkViews:
             _shown[context] = uri
 
     def restore(self, parts: Sequence[str]) -> bool:
-        """Creates the view with this name again if the view was dropped. Returns False if this warehouse has no view
-        with this name."""
+        """Creates the view with this name again if this warehouse has such a view and the view was dropped. Returns
+        True if a view was created."""
         last = parts[-1].casefold()
         if CATALOG_DATABASE in map(str.casefold, parts[:-1]) and last in {
             name for name, _ in self._context.metastore.view_definitions()
@@ -134,7 +138,7 @@ class SparkViews:
         return self._failed.restore(last) or bool(made)
 
     def _create_uncovered(self, text: str) -> None:
-        """Creates the views that ``text`` mentions and that no object of the user hides any more."""
+        """Creates the views and databases that ``text`` mentions and that the user's objects no longer hide."""
         with self._late.lock:
             for name in [name for name in self._hidden if name.rpartition(".")[2].casefold() in text]:
                 self._can(name, self._create, name, self._hidden[name])
@@ -153,8 +157,8 @@ class SparkViews:
             self._refuse(change)
 
     def refuse_call(self, call: str, name: str) -> None:
-        """Does the same as :meth:`refuse_changes`, but for a call to PySpark that writes or caches the table with this
-        name."""
+        """Raises the same errors as :meth:`refuse_changes` for ``call``, a method of PySpark that writes or caches the
+        table ``name``."""
         is_cache = call == CACHE_CALL
         for change in changed_names(f"{'CACHE TABLE' if is_cache else 'INSERT INTO'} {name}"):
             try:
@@ -198,7 +202,7 @@ class SparkViews:
                     raise refusal
 
     def _is_companion(self, name: str) -> bool:
-        """True if a name refers to the view of failed records of a source or sink, not to an object of the user."""
+        """True if a name refers to a view ``<source>$errors`` or ``<sink>$rejected``, not to an object of the user."""
         folded = name.lower()
         if self._failed.has(folded):
             return True
@@ -225,8 +229,8 @@ class SparkViews:
         return name if schema is None else f"{schema}.{name}"
 
     def _schema(self, front: Sequence[str], name: str) -> str | None:
-        """The schema in whose database Spark looks up a name; None for the database of ``public`` and for any other
-        database."""
+        """The schema in whose database Spark looks up a name. None if Spark looks up the name in the database of
+        ``public``, or in a database that belongs to no schema of this warehouse."""
         if not self._schemas:
             return None
         if front:
@@ -251,7 +255,7 @@ class SparkViews:
         return self.database if schema == PUBLIC else schema
 
     def has_users_database(self, name: str) -> bool:
-        """True if Spark has a database of this name that is not a schema of this warehouse."""
+        """True if Spark has a database of this name that was not made for a schema of this warehouse."""
         return databases.warehouse_of_database(self._spark, name) not in (None, self._context.warehouse.uri)
 
     def use(self, schema: str) -> None:
@@ -294,12 +298,11 @@ class SparkViews:
         return bool(self._taken)
 
     def is_odd(self, name: str) -> bool:
-        """True if Spark shows the object with this name in the catalog as a temporary view. The name of the temporary
-        view is the whole name, including the schema.
+        """True if this object of the catalog is a temporary view in Spark, whose name includes the schema.
 
         Spark accepts only ASCII letters, digits and ``_`` in the names of tables and of views that are not temporary.
-        If a view or database of another warehouse already uses the name, this warehouse's view is temporary. The name
-        thus keeps its meaning in the sessions of the other warehouse.
+        If a view or database of another warehouse already uses the name, this warehouse's view is temporary. In the
+        sessions of the other warehouse, the name therefore still refers to that warehouse's view.
         """
         schema, dot, last = name.partition(".")
         if not dot or schema not in self._schemas:
@@ -307,10 +310,10 @@ class SparkViews:
         return f"{schema}." in self._taken or name.lower() in self._taken or not is_plain(last)
 
     def _wanted(self, snapshot: Snapshot) -> dict[str, MaterializedViewRecord]:
-        """The views and tables that Spark shows, by name.
+        """The views and tables of the catalog that Spark must show, by name.
 
-        In a warehouse of an older version, the names of two objects may differ only in upper and lower case. Spark does
-        not distinguish such names, so only the older object is shown.
+        In a warehouse that an older version of rw_sql has written, the names of two objects may differ only in upper
+        and lower case. Spark does not distinguish such names. Therefore, Spark shows only the older object.
         """
         found: dict[str, MaterializedViewRecord] = {}
         shown: dict[str, str] = {}
@@ -336,8 +339,8 @@ class SparkViews:
         """Creates, replaces and drops views to match the latest epoch. The call takes little time if nothing has
         changed.
 
-        A view whose table does not exist yet is created at a later refresh. If more than AT_ONCE views are to be
-        created, a thread creates them.
+        A view whose table does not exist yet is created at a later refresh. If more than AT_ONCE views must be created,
+        a background thread creates them.
         """
         snapshot = self._context.metastore.snapshot()
         if not self.is_current(snapshot.epoch):
@@ -359,8 +362,9 @@ class SparkViews:
             self._epoch = snapshot.epoch
 
     def _can(self, name: str, step: Callable[..., object], *arguments: object) -> bool:
-        """Runs one step in the creation of a view. Returns False if the step returns False or raises an error. Because
-        the error is not raised, a table that cannot be read affects only the view of this table."""
+        """Runs ``step``, a part of the creation of the view ``name``. Returns False if the step returns False or raises
+        an error of Spark or Delta. The error is logged and not raised, because a table that cannot be read must affect
+        only its own view."""
         try:
             is_done = step(*arguments) is not False
         except (DeltaError, PySparkException, Py4JJavaError) as error:
@@ -373,21 +377,19 @@ class SparkViews:
         return is_done
 
     def _has_database(self, snapshot: Snapshot, name: str) -> bool:
-        """False if the schema of a name has no Spark database, because the user has a database with the schema's
-        name."""
+        """False if an object's schema has no Spark database, because the user has a database of its name."""
         schema = schema_of(snapshot, name)
         return schema == PUBLIC or self._shows(schema)
 
     def _is_ready(self, view: MaterializedViewRecord) -> bool:
-        """True if a view can be created, because its job has created the table and has added all columns to the
-        table."""
+        """True if the object's job has created its table with all columns, so that the Spark view can be created."""
         path = self._context.warehouse.data(view.id, view.generation)
         if not self._context.warehouse.list_names(f"{path}/_delta_log"):
             return False
         return not isinstance(view, TableRecord) or has_columns(path, view)
 
     def _create(self, name: str, view: MaterializedViewRecord) -> None:
-        """Creates or replaces one view, unless a table or view of the user hides this view."""
+        """Creates or replaces one view, unless a table or view of the user has the same name."""
         path, uri = self._context.warehouse.data(view.id, view.generation), self._context.warehouse.uri
         select = f"AS SELECT {written_columns(view)} FROM {delta_table(self._spark, path)}"
         with _changing:
@@ -444,7 +446,7 @@ class SparkViews:
 
     def remove(self, others: Sequence[SparkViews] = ()) -> None:
         """Drops the views of this warehouse; :meth:`refresh` creates them again. Keeps ``rw_catalog``, the user's own
-        objects, and the views that ``others`` (the views of other sessions of the warehouse) still show."""
+        objects, and the views of ``others``, the other sessions of the warehouse."""
         self.close()
         self._epoch = -1
         self._failed.drop()
@@ -465,7 +467,7 @@ class SparkViews:
         self._taken.clear()
 
     def close(self) -> None:
-        """Ends the thread that creates views."""
+        """Ends the background thread that creates views."""
         self._late.close()
 
     def _drop(self, name: str) -> None:
@@ -479,10 +481,10 @@ class SparkViews:
             self._taken.discard(name.lower())
 
     def _warehouse_of(self, name: str) -> str | None:
-        """Returns the warehouse that has created the view with this name. The result is empty if the user has created
-        the view or table with this name. The result is None if there is neither a view nor a table with this name.
+        """Returns the URI of the warehouse to which the view with this name belongs; empty if the view or table with
+        this name belongs to the user; None if no view or table has this name.
 
-        The result is not cached, because a user may have replaced the view.
+        The result is not cached, because the user may replace the view at any time.
         """
         if self.is_odd(name):
             return "" if self._own.is_users(name) else self._context.warehouse.uri if self._own.has(name) else None

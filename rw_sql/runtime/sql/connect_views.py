@@ -4,8 +4,9 @@ The server is shared with sessions that do not use the warehouse, so all of the 
 this session. If the name of an object has several parts, such as ``raw.orders`` or ``rw_catalog.rw_jobs``, the name of
 the temporary view is the whole name, quoted as one word.
 
-The server may be an owner, or the server of another attached session. In this case, the server itself has views with
-the same names. All sessions of the server share these views, and the views may show the tables of an earlier epoch.
+The server's process may run the jobs of the warehouse, or may have an attached session of its own. In this case, the
+server has views with the same names that all its sessions share. These shared views may show the tables of an earlier
+epoch.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CATALOGS: tuple[list[str], ...] = ([], [SPARK_CATALOG])
-"""The parts that may precede the name of a database of Spark's own catalog."""
+"""The parts that may precede the name of a database in Spark's own catalog: no part, or the name of this catalog."""
 
 
 def is_forgotten(error: PySparkException) -> bool:
-    """True if the server no longer has the session."""
+    """True if the error states that the server no longer has the session."""
     return "INVALID_HANDLE.SESSION" in (error.getCondition() or str(error))
 
 
@@ -71,7 +72,8 @@ class ConnectViews(SparkViews):
         """The lock that a thread of this session holds while it creates or drops views."""
 
     def before(self, text: str) -> None:
-        """Creates the views of the catalog, of failed records and of rejected rows that ``text`` mentions."""
+        """Creates the missing views that ``text`` mentions: ``rw_catalog`` views, views ``<source>$errors`` and
+        ``<sink>$rejected``, and views that an object of the user has hidden until now."""
         folded = text.casefold().replace("``", "`")  # A backtick within a name is doubled.
         with self._changing:
             self._before(folded)
@@ -135,12 +137,13 @@ class ConnectViews(SparkViews):
             return True
 
     def _is_of_server(self, name: str) -> bool:
-        """True if the server has a view of this warehouse with this name, which another session has created."""
+        """True if another session has created a view of this warehouse with this name, which all sessions of the server
+        share."""
         return warehouse_of_view(self._spark, self._qualified(name)) == self._context.warehouse.uri
 
     def _is_of_others(self, name: str) -> bool:
-        """True if the server has a table or view with this name that does not belong to this warehouse. A server that
-        is no owner has no databases of schemas."""
+        """True if the server has a table or view with this name that does not belong to this warehouse. Only a server
+        to which a session of its own process was attached has databases for the warehouse's schemas."""
         return warehouse_of_view(self._spark, self._qualified(name)) not in (None, self._context.warehouse.uri)
 
     def _make(self, name: str, select: str) -> None:
@@ -152,8 +155,8 @@ class ConnectViews(SparkViews):
         self._drop_of_server(name)
 
     def _drop_of_server(self, name: str) -> None:
-        """Drops the server's view of an object that the catalog does not have. The name would otherwise refer to this
-        view, and thus to the rows of the dropped object."""
+        """Drops the shared view of an object that the catalog no longer has. Otherwise, the name would refer to this
+        view, and a query would return rows of the dropped object."""
         try:
             if self._is_of_server(name):
                 plain_sql(self._spark, f"DROP VIEW IF EXISTS {self._qualified(name)}")
@@ -161,7 +164,7 @@ class ConnectViews(SparkViews):
             logger.warning("the server's view of %s is not dropped: %s", name, cause_line(str(error)))
 
     def _drop_stale(self, wanted: Mapping[str, MaterializedViewRecord]) -> None:
-        """Drops the server's views of objects that were dropped before this session was attached."""
+        """Drops the shared views of objects that were dropped before this session was attached."""
         database = f"{SPARK_CATALOG}.{quoted_for_spark(self.database)}"
         try:
             # A server without this database has shown no warehouse. Each of its views would cost two requests.
@@ -177,7 +180,7 @@ class ConnectViews(SparkViews):
                 self._drop_of_server(name)
 
     def close(self) -> None:
-        """Does nothing, because this session creates its views itself."""
+        """Does nothing, because no background thread creates views for this session."""
 
     def remove(self, others: Sequence[SparkViews] = ()) -> None:
         """Drops the views of this warehouse; :meth:`refresh` creates them again. The user's own objects are kept."""
@@ -198,11 +201,11 @@ class ConnectViews(SparkViews):
         self._of_catalog.clear()
 
     def for_spark(self, snapshot: Snapshot, text: str, path: tuple[str, ...]) -> str:
-        """Replaces names in a statement with the names of temporary views. Replaces qualified names, and names that
-        only the search path resolves.
+        """Replaces names of rw_sql objects in a statement with the names of temporary views. Only qualified names, and
+        unqualified names that the search path resolves to another name, are replaced.
 
-        Raises SqlError CONNECT_SESSION if the statement reads a source, because only the process that runs the jobs
-        reads upstreams.
+        Raises SqlError CONNECT_SESSION if the statement reads a source that has no table. A session of Spark Connect
+        cannot read a source's upstream.
         """
         for parts, start, end, has_alias in reversed(written_relations(without_fields(text))):
             bare = parts[1:] if len(parts) == 3 and parts[0].lower() == SPARK_CATALOG else parts
@@ -228,7 +231,8 @@ class ConnectViews(SparkViews):
         return text
 
     def _found(self, snapshot: Snapshot, parts: tuple[str, ...], path: tuple[str, ...]) -> str | None:
-        """Converts a name in a statement to a name in the catalog; None if Spark finds the name by itself."""
+        """Converts the parts of a name in a statement to a name in the catalog. None if the name refers to no object of
+        the catalog, or if Spark resolves the name without a replacement."""
         if len(parts) == 3 and parts[0].lower() == SPARK_CATALOG:
             parts = parts[1:]
             schema = parts[0].lower()
@@ -258,11 +262,13 @@ class ConnectViews(SparkViews):
         schemas."""
 
     def is_hidden(self, name: str) -> bool:
-        """True if an unqualified name refers to a user's own object although an rw_sql object has that name too."""
+        """True if an unqualified name refers to a user's own object in Spark even though an rw_sql object has the same
+        name."""
         return name in self._covered
 
     def is_temporary(self, name: str) -> bool:
-        """True if a user's own object has this name, so that the name cannot refer to rw_sql's object."""
+        """True if a user's own object in Spark hides the rw_sql object with this name. Here, the user's object may also
+        be a table."""
         return name in self._covered
 
     def has_users_database(self, name: str) -> bool:

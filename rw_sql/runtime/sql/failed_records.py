@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class FailedRecordViews:
-    """The views of failed records, ``<source>$errors`` and ``<sink>$rejected``, in one session."""
+    """The views ``<source>$errors`` and ``<sink>$rejected`` that one session has created."""
 
     def __init__(self, context: Context, spark: SparkSession) -> None:
         self._context = context
@@ -40,7 +40,7 @@ class FailedRecordViews:
         self._rejected: dict[str, tuple[int, int]] = {}
 
     def show(self, text: str) -> None:
-        """Creates the views that a statement mentions. ``text`` is the statement after ``str.casefold``."""
+        """Creates the views that a statement mentions. ``text`` is the statement's text after ``str.casefold``."""
         if ERRORS in text:
             self._show_errors(text)
         if REJECTED in text:
@@ -62,7 +62,7 @@ class FailedRecordViews:
         return folded in {name.lower() for name in (*self._errors, *self._rejected)}
 
     def refresh(self, snapshot: Snapshot) -> None:
-        """Drops the views of sources and sinks that no longer exist."""
+        """Drops the views of sources, tables and sinks that no longer exist."""
         logs = {f"{source.name}{ERRORS}": source.id for source in snapshot.all("source")} if self._errors else {}
         for name in [name for name, (source_id, *_) in self._errors.items() if logs.get(name) != source_id]:
             self._drop_errors(name)
@@ -110,7 +110,8 @@ class FailedRecordViews:
             self._errors[name] = log
 
     def _show_captured_errors(self, snapshot: Snapshot, table: TableRecord) -> None:
-        """Creates the error view of a table of a change data capture source. Such a table decodes its own rows."""
+        """Creates the view of decode errors of a table that reads a change data capture source. The source's log
+        contains undecoded changes, and this table decodes its own part of them."""
         name = f"{table.name}{ERRORS}"
         source = snapshot.get(table.inputs[0]) if table.inputs else None
         if not isinstance(source, SourceRecord) or table.live_from is None:
@@ -144,8 +145,9 @@ class FailedRecordViews:
             self._rejected[name] = table
 
     def _unknown_values(self, snapshot: Snapshot, source: SourceRecord) -> str:
-        """The query for the rows of a source's table that have unknown values. The result has the same columns as the
-        query for errors. In the column for the record's bytes, the result contains the row's key as JSON."""
+        """The clause ``UNION ALL …`` that extends the query for decode errors with a row for each unknown value in a
+        source's table. In such a row, the column ``bytes`` contains the table row's key as JSON. The clause is empty if
+        the table cannot have unknown values."""
         table = next((t for t in snapshot.kept if isinstance(t, TableRecord) and t.source_id == source.id), None)
         if table is None or not has_unchanged(definition_of(source)):
             return ""

@@ -1,8 +1,9 @@
-"""Creates many Spark views in a thread. A session is attached before the views exist. If a statement mentions some of
-the missing views, these views are created immediately before the statement runs.
+"""Creates many Spark views in a background thread, so that attaching a session does not wait for the views. If a
+statement mentions a view that the thread has not created yet, the view is created immediately before the statement
+runs.
 
-Spark analyzes each view at its creation, which takes 10 to 20 ms. For a thousand views, the analysis takes longer than
-the rest of attaching.
+Spark analyzes each view at its creation, which takes 10 to 20 ms. For a thousand views, this takes longer than all
+other steps of attaching a session.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 100
-"""The maximum number of views that are created at once, without a background thread. Creating this number of views
-takes about a second."""
+"""The maximum number of missing views that the calling thread creates itself. If more views are missing, a background
+thread creates them. Creating this number of views takes about a second."""
 
 _LISTS = re.compile(r"\b(SHOW\s+(TABLES?|VIEWS)|ANALYZE\s+TABLES)\b", re.IGNORECASE)
 """Matches statements that depend on views without mentioning them."""
 
 
 class LateViews:
-    """The views that have not been created yet. Thread-safe.
+    """The views that the background thread has not created yet. Thread-safe.
 
-    ``create`` is a function that creates one view. This object holds ``lock`` while it calls ``create``.
+    ``create`` is a function that creates one view. The attribute ``lock`` is held during each call of ``create``.
     """
 
     def __init__(self, create: Callable[[str, MaterializedViewRecord], object]) -> None:
@@ -48,8 +49,8 @@ class LateViews:
         self._is_closed = False
 
     def take(self, due: Mapping[str, MaterializedViewRecord]) -> Mapping[str, MaterializedViewRecord]:
-        """Decides which of the missing views ``due`` the thread will create. Returns the remaining views, which the
-        caller must create itself."""
+        """Decides which of the missing views ``due`` the background thread creates. Returns the other views in ``due``,
+        which the caller must create itself."""
         with self.lock:
             if len(due) > AT_ONCE and self._thread is None:
                 self._due = dict(due)
@@ -60,8 +61,8 @@ class LateViews:
             return {name: view for name, view in due.items() if name not in self._due}
 
     def create_mentioned(self, text: str) -> None:
-        """Creates the views that a statement needs. These are the views that the statement names or, if the statement
-        lists views, all views."""
+        """Creates those of the remaining views that a statement needs. A statement that lists views needs all of them.
+        Any other statement needs only the views whose names it contains."""
         if not self._due:
             return
         folded, needs_all = text.casefold(), _LISTS.search(text) is not None
@@ -88,6 +89,7 @@ class LateViews:
 
 
 def _last(name: str) -> str:
-    """The last part of a name as statements write it; empty if statements may write this part in several ways."""
+    """The last part of a name in lower case, as statements contain it. The result is empty, and thus a part of every
+    statement, if the last part contains a backtick, because statements can write such a name in several ways."""
     last = name.rpartition(".")[2]
     return "" if "`" in last else last.casefold()

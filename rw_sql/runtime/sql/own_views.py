@@ -1,4 +1,5 @@
-"""Manages the temporary views of objects whose names Spark accepts only for temporary views."""
+"""Manages the temporary views that show rw_sql's objects. An object has a temporary view if Spark accepts its name only
+for temporary views, or if another warehouse already uses its name."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class OwnTemporaryViews:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._texts: dict[str, str | None] = {}
-        """The text of each view as Spark stores it, by the view's name in lower case."""
+        """The SQL text of each view as Spark stores it (None if Spark stores no text), by the view's name in lower
+        case."""
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -47,7 +49,8 @@ class OwnTemporaryViews:
         self._texts.pop(name.lower(), None)
 
     def has(self, name: str) -> bool:
-        """True if a name, in upper or lower case, refers to a view that rw_sql has created."""
+        """True if a name refers to a view that rw_sql has created and the user has not replaced. Upper and lower case
+        do not matter."""
         if name.lower() not in self._texts:
             return False
         found = self._find(name)
@@ -64,6 +67,6 @@ class OwnTemporaryViews:
 
 
 def _text(view: Any) -> str | None:
-    """The text of a temporary view; None for a view that was made from a DataFrame."""
+    """The SQL text of a temporary view; None if the view was made from a DataFrame."""
     text = view.desc().viewText()
     return str(text.get()) if text.isDefined() else None

@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from rw_sql.syntax.dialect.spark_changes import Changed
 
 _OWN_FOLDERS = frozenset({"data", "checkpoints", "rw_catalog"})
-"""The folders of a warehouse that only rw_sql writes. Spark stores the user's own tables beside these folders."""
+"""The folders of a warehouse that only rw_sql writes. Spark may store the user's own tables in other folders of the
+warehouse."""
 
 
 def plain_path(path: str) -> str:
-    """Normalizes a path or URI. Spellings of the same location with different schemes or symbolic links give the same
-    result."""
+    """Normalizes a path or URI. The result is the same for all spellings of a location, even if they use different
+    schemes or symbolic links."""
     scheme, colon, rest = path.partition(":")
     if colon and scheme.lower() != "file" and rest.startswith("//"):
         scheme = "s3" if scheme.lower() in ("s3a", "s3n") else scheme.lower()
@@ -27,8 +28,8 @@ def plain_path(path: str) -> str:
 
 
 def refuse_own_path(context: Context, change: Changed) -> None:
-    """Raises SqlError if the path in a statement is in rw_sql's own folders in the warehouse. Paths of Spark's own
-    tables are allowed, because these tables are beside rw_sql's folders."""
+    """Raises SqlError if the path in a statement is the warehouse itself, or is in one of the folders that only rw_sql
+    writes. Paths in other folders of the warehouse are allowed, because Spark may store the user's own tables there."""
     path = change.parts[-1]
     root, wanted = plain_path(context.warehouse.uri), plain_path(path)
     if wanted != root and not wanted.startswith(f"{root}/"):

@@ -31,7 +31,7 @@ class SessionNames:
     search_path: Callable[[], tuple[str, ...]]
 
     def has_object(self, name: Name) -> bool:
-        """True if an rw_sql relation with this name exists and no object of the user hides it."""
+        """True if this name refers to an rw_sql relation that exists and that no object of the user hides."""
         path = self.search_path()
         if not is_relation(self.metastore.snapshot(), name, path):
             return False
@@ -42,8 +42,8 @@ class SessionNames:
         return name in SESSION_PARAMETERS
 
     def has_schema(self, name: str | None = None) -> bool:
-        """True if an rw_sql schema with this name exists. If no name is given, True if any schema other than ``public``
-        exists."""
+        """True if USE with this name selects an rw_sql schema, not a Spark database. If ``name`` is None, True if any
+        schema other than ``public`` exists."""
         snapshot = self.metastore.snapshot()
         if name is None:
             return bool(snapshot.all("schema"))

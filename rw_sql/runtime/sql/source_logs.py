@@ -1,4 +1,4 @@
-"""Provides the log of a source to statements that read the log."""
+"""Provides the path of a source's log to statements that read the log."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def readable_log(context: Context, source: SourceRecord) -> str:
-    """The path of a source's log. Creates the log unless it exists. Raises SqlError STORE_UNREACHABLE if the log is
-    lost."""
+    """The path of a source's log. If the source has never had a log, creates the log. Raises SqlError STORE_UNREACHABLE
+    if the log existed and no longer exists."""
     try:
         context.ensure_log(source)
     except StalledError as error:

@@ -1,5 +1,5 @@
-"""Implements ``SELECT … FROM source`` in plain Spark. Such a query reads the upstream once, from the start that the
-startup mode determines to the present end. Nothing is stored.
+"""Implements ``SELECT … FROM source`` in plain Spark. Such a query reads the upstream once and stores nothing. The
+source's startup mode determines where the reading starts, and it ends at the upstream's present end.
 
 A source becomes a temporary view while Spark plans the query. The predicates in the plan show which part of the
 upstream the query needs. The query is then planned again, limited to this part.
@@ -68,26 +68,28 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 _OF_SPARKS_READER, _OF_OUR_READERS = frozenset({"topic", "partition", "offset", "timestamp"}), frozenset({"_rw_offset"})
-"""The columns that identify a reader's output: the columns of Spark's Kafka source, and the columns of rw_sql's
-readers."""
+"""The columns by which the output of a reader is recognized in a query plan: first for Spark's Kafka source, then for
+rw_sql's readers."""
 
 _OPAQUE = ("ExplainCommand", "UnresolvedExecuteImmediate", "PlanWithUnresolvedIdentifier", "CreateTableLike")
-"""Plan nodes that may refer to relations without showing them: they contain another statement, or compute a name with
-an expression."""
+"""Plan nodes that may refer to relations that the plan's text does not show, because such a node contains another
+statement or computes a name with an expression."""
 
 _WORD = re.compile(r"\w[\w$]*|`(?:[^`]|``)+`")
 
 _making = threading.Lock()
 _scanning: WeakKeyDictionary[SparkSession, AbstractContextManager[bool]] = WeakKeyDictionary()
-"""The lock that a thread holds while a session has sources as temporary views. Another thread would mistake such a
-view, which is limited to the records that one query needs, for a table of the user."""
+"""For each session, the lock that a thread holds while sources exist as temporary views in the session. Without the
+lock, another thread would mistake such a view for a view of the user, although the view contains only the records that
+one query needs."""
 
 
 def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
-    """Returns the sources that a Spark statement may read. A statement may read a source if the name of the source
-    occurs among the words of the statement.
+    """Returns the sources whose names occur among the words of a Spark statement. The statement cannot read any other
+    source.
 
-    The source of a table is left out, because its name refers to the table.
+    Sources that were created for a table (CREATE TABLE with a connector) are left out, because their names refer to the
+    tables.
     """
     if not snapshot.kinds.get("source"):
         return ()
@@ -98,8 +100,8 @@ def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
 
 
 _newest: tuple[Snapshot, dict[str, SourceRecord]] | None = None
-"""A cache: the sources of the latest snapshot by their names in lower case, so that a statement need not go through ten
-thousand sources."""
+"""A cache of the latest snapshot's sources, by their names in lower case. Without the cache, each statement would
+iterate over all sources, of which there may be ten thousand."""
 
 
 def _folded(snapshot: Snapshot) -> dict[str, SourceRecord]:
@@ -112,8 +114,8 @@ def _folded(snapshot: Snapshot) -> dict[str, SourceRecord]:
 
 @dataclass(slots=True)
 class SourceScan:
-    """One source in a Spark query, with the offsets to read. The offsets are from the start that the startup mode
-    determines to the upstream's end at the time of the request."""
+    """One source in a Spark query, with the range of offsets to read in each split. A range starts at the offset that
+    the startup mode determines, and ends at the upstream's end at the time of the request."""
 
     context: Context
     source: SourceRecord
@@ -124,8 +126,8 @@ class SourceScan:
 
     @staticmethod
     def at(context: Context, snapshot: Snapshot, source: SourceRecord) -> SourceScan:
-        """Requests the splits of the upstream. Raises SqlError if the upstream does not respond, or if a split has no
-        end because its rows are generated."""
+        """Requests the splits of the upstream and determines their ranges. Raises SqlError if the upstream does not
+        respond, if it lacks a part that the source names, or if a split has no end because its rows are generated."""
         kind = connector(source.connector)
         if sends_once(source.connector):
             return SourceScan(context=context, source=source, kind=kind, options={}, ranges={}, lives={})
@@ -152,7 +154,7 @@ class SourceScan:
         return SourceScan(context=context, source=source, kind=kind, options=options, ranges=ranges, lives=lives)
 
     def narrowed(self, bounds: ScanBounds) -> SourceScan:
-        """Returns the scan, restricted to ranges that may contain records within the bounds."""
+        """Returns the scan with shorter ranges, which still contain all records within the bounds."""
         since: Mapping[str, int] = {}
         if bounds.since_ms is not None and self.ranges:
             since = self.kind.offsets_at(self.options, bounds.since_ms, tuple(self.ranges))
@@ -162,7 +164,8 @@ class SourceScan:
     def frame(self, spark: SparkSession) -> DataFrame:
         """The rows, with the source's columns, for queries of ``spark``.
 
-        The rows are decoded with the settings of jobs, so that they are the same rows that a view would read.
+        Jobs' sessions and ``spark`` may have different settings. The rows are decoded with the settings of the jobs'
+        sessions, and are therefore the rows that a materialized view would read.
         """
         own = self.context.sessions.new()
         try:
@@ -212,14 +215,15 @@ def _silent(source: SourceRecord, why: str) -> SqlError:
 
 
 def of_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
-    """A frame with which queries of ``spark`` can read the rows of another session's frame. The types of the rows, and
-    the casts in the frame, stay unchanged."""
+    """A frame that belongs to the session ``spark`` and has the same rows as ``frame``, which belongs to another
+    session. The frame's types and casts stay as the other session has analyzed them."""
     frames = java_class(spark, "org.apache.spark.sql.classic.Dataset")
     return ClassicDataFrame(frames.ofRows(java_session(spark), analyzed_plan(frame)), spark)
 
 
 def _partition(split: str) -> str:
-    """The value of INCLUDE partition for a split: for Kafka the partition number, otherwise the split's id."""
+    """The value that INCLUDE partition has for the records of a split: the partition number for Kafka, and the split's
+    id for other connectors."""
     topic, colon, number = split.rpartition(":")
     return number if colon and topic else split
 
@@ -227,10 +231,11 @@ def _partition(split: str) -> str:
 def _starts(
     kind: Connector, options: Mapping[str, str], shown: Mapping[str, str], source: SourceRecord, upstream: Upstream
 ) -> dict[str, int]:
-    """The start of each split according to ``scan.startup.mode``; ``latest`` refers to the time of CREATE SOURCE.
+    """The start offset of each split according to ``scan.startup.mode``. The mode ``latest`` means the split's end at
+    the time of CREATE SOURCE.
 
-    If the upstream has lost records before this position since CREATE SOURCE, the split starts at the first lost
-    offset. Raises SqlError if the upstream does not respond.
+    If the upstream has since lost records before this end, the split starts at the first lost offset. Raises SqlError
+    if the upstream does not respond.
     """
     at_time = kind.startup_time(options)
     times = kind.offsets_at(options, at_time, tuple(upstream.splits)) if at_time is not None and upstream.splits else {}
@@ -257,10 +262,11 @@ def _starts(
 def scanned(
     context: Context, spark: SparkSession, sources: tuple[SourceRecord, ...], read: Callable[[], DataFrame], text: str
 ) -> DataFrame:
-    """Runs ``read`` for a Spark statement that may read ``sources``.
+    """Calls ``read``, which runs a Spark statement that may read ``sources``. During the call, the sources that the
+    statement reads are temporary views.
 
-    A user's own relation with the name of a source takes precedence over the source. Only one thread of a session at a
-    time runs this function.
+    A user's own relation with the name of a source takes precedence over the source. If several threads of a session
+    call this function, their calls run one after the other.
     """
     tree = _parsed(spark, text)
     named = [source for source in sources if tree is None or _is_relation(source.name, tree)]
@@ -291,9 +297,11 @@ def _scanned(
 
 
 def _parsed(spark: SparkSession, text: str) -> str | None:
-    """A statement as parsed by Spark; None if the parsed statement does not show which relations the statement names.
+    """The text of the plan that Spark's parser returns for a statement. None if the statement does not parse, or if the
+    plan does not show which relations the statement names.
 
-    Parsing ensures that a string, column or alias with a source's name does not cause a request to the upstream.
+    With this text, a string, column or alias that has a source's name can be told apart from the source. Such a name
+    must not cause a request to the upstream.
     """
     try:
         tree = str(parsed_plan(spark, text).treeString())
@@ -327,7 +335,8 @@ def _shown(spark: SparkSession, scans: list[SourceScan]) -> Iterator[None]:
 
 
 def _is_command(spark: SparkSession, text: str) -> bool:
-    """True if Spark may execute a statement during planning. Such a statement must not be planned twice."""
+    """True if Spark may execute a statement while it plans the statement. Such a statement must be planned only
+    once."""
     try:
         parsed = parsed_plan(spark, text)
     except (PySparkException, Py4JError):
@@ -339,9 +348,11 @@ def _is_command(spark: SparkSession, text: str) -> bool:
 
 
 def _needed(frame: DataFrame, reader: frozenset[str]) -> ScanBounds:
-    """Combines the bounds of the predicates that are directly above the reads of the source in the optimized plan.
+    """Returns bounds that contain all records that the query needs. The bounds come from the filters above the reads of
+    the source in the optimized plan.
 
-    A read of the source has the columns in ``reader``. A user's own table may have some of these columns.
+    A leaf of the plan is a read of the source if it has all columns in ``reader``. A user's own table may have some of
+    these columns.
     """
     found: list[ScanBounds] = []
     plan = optimized_plan(frame)
@@ -357,7 +368,8 @@ def _conjuncts(condition: Any) -> list[str]:
 
 
 def _outputs(project: Any) -> dict[str, str]:
-    """A projection's columns with their expressions; ambiguous names are left out."""
+    """The expression of each column of a projection, by the column's name. Names that several columns have are left
+    out."""
     chosen = project.projectList()
     found: dict[str, str] = {}
     twice: set[str] = set()

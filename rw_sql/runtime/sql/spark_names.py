@@ -22,12 +22,13 @@ _READS = re.compile(r"\s*(?:EXPLAIN|SELECT|WITH|FROM|INSERT|CREATE|MERGE|CACHE|T
 
 
 def with_spark_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views: SparkViews) -> str:
-    """Replaces the names that Spark could not resolve.
+    """Replaces those names of rw_sql objects in a statement that Spark could not resolve.
 
-    A name that is found through the search path gets its schema's Spark database as a prefix. A prefix ``public`` is
-    replaced, because Spark has no database of this name. The name of a temporary view becomes a single word. The
-    following objects are temporary views: sources, objects whose names Spark accepts only for temporary views, and
-    objects whose names another warehouse already uses in the same Spark.
+    An unqualified name that the search path resolves gets its schema's Spark database as a prefix. A prefix ``public``
+    is replaced with the database of ``public``, because Spark has no database of the name ``public``. A qualified name
+    of a temporary view becomes one quoted word. The following objects are temporary views: sources, objects whose names
+    Spark accepts only for temporary views, and objects whose names another warehouse already uses in the same Spark
+    context.
     """
     if not _READS.match(text) or not _may_need_names(snapshot, text, path, views):
         return text
@@ -50,7 +51,7 @@ def with_spark_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views
 
 
 def _may_need_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views: SparkViews) -> bool:
-    """False if Spark itself resolves all names in ``text``. Does not parse ``text``."""
+    """False if Spark certainly resolves all names in ``text`` without a replacement. Does not parse ``text``."""
     if path != DEFAULT_PATH or SCHEMA_ALIAS in text.lower():
         return True
     if "." in text and views.has_taken:
@@ -62,8 +63,9 @@ def _may_need_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views:
 
 
 def find_folded(snapshot: Snapshot, key: str) -> ObjectRecord | None:
-    """The table, source or view with a name. If there is no such object, the result is the table, source or view whose
-    name differs only in upper and lower case, because Spark does not distinguish such names."""
+    """The table, source or view with the name ``key``. If no object has exactly this name, the result is an object
+    whose name differs only in upper and lower case, which Spark does not distinguish. None if there is no such
+    object."""
     exact = find_relation(snapshot, key)
     if exact is not None:
         return exact
@@ -74,7 +76,7 @@ def find_folded(snapshot: Snapshot, key: str) -> ObjectRecord | None:
 
 
 def _key(snapshot: Snapshot, parts: tuple[str, ...], path: tuple[str, ...], views: SparkViews) -> str | None:
-    """Converts a written name to a name in the catalog; None if Spark can resolve the name itself."""
+    """Converts the parts of a name in a statement to a name in the catalog; None if the name must not be replaced."""
     if len(parts) == 3 and parts[0].lower() == SPARK_CATALOG:
         parts = parts[1:]
     if len(parts) == 2:

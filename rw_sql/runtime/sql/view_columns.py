@@ -1,4 +1,4 @@
-"""Determines the columns of a view or table, in its files and in Spark."""
+"""Determines the names of the columns of a view or table, both in the files and in Spark."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 
 def has_columns(path: str, table: TableRecord) -> bool:
-    """True if a table's files have all columns of the table. (The table's job adds new columns to the files.)"""
+    """True if a table's files have all columns of the table. (After ALTER TABLE adds a column, the table's job adds it
+    to the files.)"""
     known = {column.name for column in DeltaTable(path).schema().fields}
     return known.issuperset(stored for _, stored in stored_columns(table))
 
 
 def written_columns(view: MaterializedViewRecord) -> str:
-    """Returns the columns of a view or table, in the form in which a query over the files selects them."""
+    """Returns the select list with which a query over the files of a view or table returns its columns."""
     # In the log, an added column comes after the INCLUDE columns, and a renamed column has its old name.
     if isinstance(view, TableRecord):
         return ", ".join(
@@ -35,8 +36,8 @@ def written_columns(view: MaterializedViewRecord) -> str:
 
 
 def unknown_values(warehouse: Warehouse, table: TableRecord) -> str:
-    """Returns the clause (``UNION ALL …``) that adds those rows of a table that have unknown values to a query for
-    errors. The result is empty if the table cannot have such rows."""
+    """Returns the clause (``UNION ALL …``) that extends a query for decode errors. The clause adds a row for each
+    unknown value in a table. The result is empty if the table cannot have unknown values."""
     path = warehouse.data(table.id, table.generation)
     if not warehouse.list_names(f"{path}/_delta_log"):
         return ""

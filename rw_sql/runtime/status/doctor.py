@@ -3,9 +3,9 @@
 The module reads the catalog, the jobs' tables and the folders of the warehouse without Spark. A stalled job is not a
 finding, because its status already shows the remedy.
 
-While this module reads, jobs may run and statements may be committed. Therefore, if a process stores two facts one
-after the other, this module reads the two facts in the reverse order. Afterwards, it compares its findings with the
-present state of the catalog.
+While this module reads, jobs may run and statements may be committed. Therefore, if a process stores fact A before fact
+B, this module reads B before A. Before it reports that a log, table or checkpoint is missing or too old, it reads the
+catalog again. It drops the finding if the object no longer exists.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ WAREHOUSE, OWNER, CATALOG, FOLDER, CHECKPOINT, JOB, OPERATION, LOCK = (
     "operation",
     "lock",
 )
-"""The kinds of subjects that a finding can have (the values of :attr:`Finding.about`)."""
+"""The values of :attr:`Finding.about`: the kinds of things in which this module finds inconsistencies."""
 
 _OPERATIONS = 1000
-"""The maximum number of unsafe operations, latest first, whose outcomes are checked."""
+"""The number of unsafe operations whose outcomes are checked. The latest operations are checked."""
 
 _OUTCOME_SECONDS = 60.0
 """The age in seconds after which an unsafe operation without an outcome is a finding, because its process has probably
@@ -76,8 +76,9 @@ _BY_OWNER = "the owner removes it after its next statement"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One inconsistency. ``about`` is the kind of the inconsistency's subject, and ``subject`` is the subject's name.
-    ``remedy`` is the recommended action. ``is_repairable`` is true if :func:`repair` can perform this action."""
+    """One inconsistency in one subject, for example in a source or a folder. ``about`` is the kind of the subject, and
+    ``subject`` is its name. ``remedy`` is the recommended action. ``is_repairable`` is true if :func:`repair` removes
+    the inconsistency."""
 
     about: str
     subject: str
@@ -114,12 +115,13 @@ def examine(context: Context) -> tuple[Finding, ...]:
 
 
 def repair(context: Context) -> tuple[Finding, ...]:
-    """Repairs the repairable findings, by removing files and recording outcomes, and returns the remaining findings.
+    """Repairs the repairable findings, and returns the remaining findings. Removes stored locks and files that nothing
+    uses any more, and records missing outcomes of operations.
 
-    Nothing that a job or statement may still use is removed.
+    Does not remove anything that a job or statement may still use.
 
-    Folders are removed only while no process runs the jobs. A process that runs the jobs removes the folders itself
-    after its next statement.
+    Removes folders only while no process runs jobs. A process that runs jobs removes such folders itself after the next
+    statement that it applies.
     """
     applied = least_applied(context)
     locks = _left_locks(context)
@@ -136,16 +138,16 @@ def repair(context: Context) -> tuple[Finding, ...]:
 
 
 def _is_still_owned(context: Context) -> bool:
-    """True if a process runs jobs. An owner on another machine whose last heartbeat is old by this machine's clock is
-    observed for up to LEASE_SECONDS."""
+    """True if a process runs jobs. If the last heartbeat of an owner on another machine is old, the clocks may differ.
+    In this case, the function waits up to LEASE_SECONDS for a new heartbeat."""
     while not (owned := owned_groups(context)) and possibly_owned_groups(context):
         time.sleep(_LOOK_SECONDS)
     return bool(owned)
 
 
 def _of_groups(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
-    """Returns findings about resource groups that have jobs, but no process that runs these jobs. If no process runs
-    jobs of any group, returns no findings."""
+    """Returns a finding for each resource group that has jobs, but no process that runs them. Returns no findings if no
+    process runs jobs of any group."""
     owned = owned_groups(context)
     counts = jobs_by_group(snapshot)
     for group in sorted(counts.keys() - owned) if owned else ():
@@ -158,11 +160,11 @@ def _of_groups(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _of_writes(context: Context) -> Iterator[Finding]:
-    """Returns a finding with the reason why the owners cannot write to the warehouse. If the reason is unknown, returns
-    a finding for each owner that writes nothing.
+    """Returns one finding if the reason is known why the owners cannot write to the warehouse. Otherwise, returns a
+    finding for each owner that runs but no longer writes heartbeats.
 
-    The check changes nothing in the warehouse. In an object store, the check uses the access keys of this command,
-    which may differ from the access keys of the owner.
+    The check changes nothing in the warehouse. For an object store, the check uses the access keys of the process that
+    runs ``rw-sql doctor``. These may differ from the owner's access keys.
     """
     at = now_ms()
     for lease in context.metastore.jobs.leases().values():
@@ -196,8 +198,7 @@ def _of_writes(context: Context) -> Iterator[Finding]:
 
 
 def _refusal(context: Context) -> Obstacle | None:
-    """Returns the obstacle that the object store reports when this process tries to write; None if the store accepts
-    the write."""
+    """Returns the reason why the object store refuses writes of this process; None if the store accepts writes."""
     error = refusal(context.warehouse)
     if error is None:
         return None
@@ -233,7 +234,8 @@ def _of_owner(context: Context, lease: Lease) -> Iterator[Finding]:
 
 
 def _is_copied(context: Context, lease: Lease) -> bool:
-    """True if a process that runs the jobs of another warehouse keeps the lease, because the warehouse was copied."""
+    """True if this warehouse is a copy of another warehouse, and the owner in the copied lease is a process that runs
+    the jobs of that other warehouse."""
     return context.has_owner(lease) and lease.host == this_machine() and is_of_copy(lease, context.warehouse)
 
 
@@ -263,7 +265,7 @@ def _of_catalog(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _of_logs(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
-    """Returns findings about logs that are lost, and about logs that are older than the positions of their sources."""
+    """Returns findings about sources whose log is lost, or ends before the version that the source's positions need."""
     for record in snapshot.all("source"):
         path = context.log_path(record)
         # A job commits to its log, and then stores the position.
@@ -280,7 +282,8 @@ def _of_logs(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _of_tables(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
-    """Returns findings about checkpoints without a table, and about tables whose checkpoint is older than the table."""
+    """Returns findings about checkpoints whose table no longer exists, and about checkpoints that end before the last
+    batch in their table."""
     warehouse = context.warehouse
     for record in _objects(snapshot):
         if not isinstance(record, MaterializedViewRecord | SinkRecord):
@@ -315,14 +318,14 @@ def _of_tables(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
 
 def _is_current(context: Context, record: MaterializedViewRecord | SinkRecord) -> bool:
     """True if the catalog still has a view or sink with the same generation. The tables and checkpoints of other
-    generations are removed."""
+    generations may be missing, because a sweep deletes them."""
     present = context.metastore.snapshot().get(record.id)
     return isinstance(present, MaterializedViewRecord | SinkRecord) and present.generation == record.generation
 
 
 def _of_jobs(context: Context) -> Iterator[Finding]:
-    """Returns findings about differences between the jobs that the catalog requires and the jobs that the owners
-    report."""
+    """Returns findings about stored statuses of jobs whose object was dropped, and about jobs that the catalog requires
+    and an owner reports as stopped."""
     before = _owners(context)
     statuses = context.metastore.jobs.job_statuses()
     snapshot = context.metastore.snapshot()
@@ -379,8 +382,8 @@ def _of_locks(context: Context) -> Iterator[Finding]:
 
 
 def _left_locks(context: Context) -> list[QuiesceLock]:
-    """Returns the locks of statements that have ended. The locks are read before the catalog, because a lock whose
-    epoch is later than the epoch of the catalog would not count as in force."""
+    """Returns the locks of statements that have ended. The locks must be read before the catalog. Otherwise, a lock
+    that was taken at a later epoch would wrongly count as a lock of an ended statement."""
     locks = context.metastore.jobs.quiesce_locks()
     snapshot = context.metastore.snapshot()
     return [lock for lock in locks if not is_in_force(lock, snapshot)]
@@ -414,7 +417,7 @@ def _without_outcome(context: Context) -> list[OperationRecord]:
 
 
 def _of_folders(context: Context) -> Iterator[Finding]:
-    """Returns findings about folders of objects that are not in the catalog."""
+    """Returns findings about folders whose object is not in the catalog."""
     warehouse = context.warehouse
     has_owner = bool(owned_groups(context))
     for folder in ("data", "checkpoints"):

@@ -1,8 +1,9 @@
 """The endpoints of a process that serves a warehouse: ``/``, ``/metrics``, ``/healthz``, ``/readyz``.
 
-The endpoints are read-only. On the loopback interface, no token is needed, but the Host header must name the loopback.
-Without this check, a web site could read the page through its own host name that resolves to the loopback address (DNS
-rebinding). On any other interface, all endpoints except the two probes require a token.
+The endpoints are read-only. On the loopback interface, a token is optional, but the request's Host header must name the
+loopback interface. Without this check, a script of a web site could read the page through a host name of the site that
+resolves to the loopback address (DNS rebinding). On any other interface, all endpoints except ``/healthz`` and
+``/readyz`` require a token.
 """
 
 from __future__ import annotations
@@ -40,19 +41,19 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_PORT = 9465
 TOKEN_VARIABLE = "RW_SQL_HTTP_TOKEN"
-"""The environment variable with the token of the endpoints."""
+"""The environment variable that contains the endpoints' access token."""
 
 LEAST_TOKEN = 16
-"""The minimum number of characters of the token."""
+"""The minimum length of the token in characters."""
 
 MOST_READINGS = MOST_CONNECTIONS // 4
-"""The maximum number of requests of the readiness probe, and of other requests, that read the warehouse at the same
-time. If the warehouse's store does not answer, each of these requests waits for minutes. Because of the limit, the
-other connections stay free for the liveness probe."""
+"""The maximum number of requests that read the warehouse at the same time. The limit applies separately to requests of
+``/readyz`` and to all other requests. If the warehouse's store does not answer, each of these requests waits for
+minutes. The limit keeps the remaining connections free for the liveness probe ``/healthz``."""
 
 _PLACE_SECONDS = 0.8
-"""The maximum time in seconds for which a request waits until it may read the warehouse. A probe of Kubernetes waits
-for one second."""
+"""The maximum time in seconds that a request waits until it may read the warehouse. This time is less than the default
+timeout of a Kubernetes probe (one second)."""
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -70,8 +71,8 @@ class Served(Protocol):
         ...
 
     def why_not_ready(self) -> str | None:
-        """The reason why this process does not run all jobs that the catalog requires; None if this process runs all of
-        these jobs."""
+        """The reason why this process is not ready. None if it runs the jobs of its resource group as the catalog
+        requires, or will do so within seconds."""
         ...
 
 
@@ -88,8 +89,8 @@ def _text(code: HTTPStatus, said: str, *headers: tuple[str, str]) -> _Answer:
 
 
 def _again(path: str) -> tuple[tuple[str, str], ...]:
-    """Returns headers for a response that is valid only for a moment. The headers make a browser request the same
-    address again soon."""
+    """Returns headers for a response that reports a temporary failure. The headers tell a client when to repeat the
+    request, and make a browser reload the page."""
     return ("Retry-After", "2"), *((("Refresh", "5"),) if path == "/" else ())
 
 
@@ -111,7 +112,7 @@ def _readiness(served: Served) -> _Answer:
 
 
 def _data(served: Served, path: str, query: str) -> _Answer:
-    """The metrics, or the status as a page or as JSON."""
+    """The response for ``path``: the metrics, the status as JSON, or the status as an HTML page."""
     if path == "/metrics":
         return _Answer(code=HTTPStatus.OK, kind=_METRICS_TYPE, body=exposition(served.metrics))
     try:
@@ -132,8 +133,8 @@ class StatusServer:
 
     Until :meth:`show` is called, the server reports that it is alive but not ready.
 
-    Raises SqlError INVALID_PARAMETER if the server cannot listen at this address, or if the interface is not the
-    loopback and the token is missing or shorter than 16 characters.
+    Raises SqlError INVALID_PARAMETER if the server cannot listen at this address, or if the token is shorter than 16
+    characters. On an interface other than the loopback interface, a missing token also raises this error.
     """
 
     def __init__(self, host: str, port: int, *, token: str | None = None) -> None:
@@ -181,7 +182,8 @@ class StatusServer:
         self._server.server_close()
 
     def answer(self, target: str, headers: Mapping[str, str | None]) -> _Answer:
-        """The response to a GET of ``target`` with the headers ``headers`` (Host, Authorization)."""
+        """The response to a GET request for ``target``. ``headers`` are the request's headers Host and Authorization; a
+        missing header is None."""
         parts = urlsplit(target)
         if self.is_local and not _names_loopback(headers.get("Host")):
             return _text(HTTPStatus.MISDIRECTED_REQUEST, "the Host header does not name the loopback interface")

@@ -1,5 +1,5 @@
-"""Renders the status page. The page is one HTML document that is rendered on the server, with a style sheet and a
-script. All text is escaped."""
+"""Renders the status page as one HTML document on the server. A style sheet and a script have addresses of their own.
+All text from the warehouse is escaped."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; form-action 'self';"
     " base-uri 'none'; frame-ancestors 'none'"
 )
-"""The value of a header that forbids all content from other origins, and also forbids scripts and styles inside the
-page itself."""
+"""The value of the Content-Security-Policy header. It forbids all content from other origins, and scripts and styles
+inside the HTML document."""
 
 ROWS_SHOWN = 200
 """The default maximum number of jobs on the page. Jobs that need an operator come first."""
@@ -34,13 +34,15 @@ ROWS_SHOWN = 200
 MOST_ROWS = 20_000
 """The maximum number of jobs that a query string of the page can select."""
 BOXES_DRAWN = 150
-"""The maximum number of objects in a drawn lineage."""
+"""The maximum number of objects for which the page draws the lineage. If there are more, the page asks the user to
+choose one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageQuery:
-    """The user's selection on the page. The selection determines the jobs that the page lists: by a text in the
-    object's name, by state, and up to a maximum number. It also determines the object whose lineage the page draws."""
+    """The user's selection on the page. The page lists at most ``limit`` jobs that are in ``state`` and whose object's
+    name contains ``name``. It draws the lineage of the object ``lineage``. An empty ``name``, ``state`` or ``lineage``
+    selects everything."""
 
     name: str = ""
     state: str = ""
@@ -49,7 +51,7 @@ class PageQuery:
 
     @classmethod
     def read(cls, query: Mapping[str, Sequence[str]]) -> PageQuery:
-        """Reads the query string of the address. A value that is not a number counts as missing."""
+        """Reads the query string of the page's address. A ``limit`` that is not a number counts as missing."""
 
         def last(key: str) -> str:
             return query[key][-1] if query.get(key) else ""
@@ -66,7 +68,7 @@ class PageQuery:
 
 @cache
 def style() -> str:
-    """The style sheet of the page and of its pictures."""
+    """The style sheet of the page and of its lineage drawings."""
     return files(__package__).joinpath("page.css").read_text(encoding="utf-8") + STYLE
 
 
@@ -112,7 +114,7 @@ def _head(status: WarehouseStatus) -> str:
 
 
 def _attention(status: WarehouseStatus) -> str:
-    """The stalled jobs, each with its reason and the statements to run."""
+    """The HTML section of the stalled jobs, each with its reason and the statements that the reason suggests."""
     if not status.stalled:
         return ""
     parts = [f'<section class="attention"><h2>Stalled: {len(status.stalled)}</h2>']
@@ -130,7 +132,7 @@ def _attention(status: WarehouseStatus) -> str:
 
 
 def _cause(job: JobLine) -> str:
-    """A job's reason without the statements at the end. The page shows these statements separately."""
+    """A job's reason without the statements at its end, which the page shows separately."""
     return job.reason if not job.statements else job.reason.rpartition(f": {job.statements[0]}")[0] or job.reason
 
 
@@ -215,7 +217,7 @@ def _operation(operation: OperationLine, at_ms: int) -> str:
 
 
 def _by_lines(text: str) -> str:
-    """A block's text with each of its statements on a separate line."""
+    """The text of one or more statements, with each statement on a separate line."""
     return "\n".join(part.text + ";" for part in split_script(text)).removesuffix(";")
 
 
@@ -234,8 +236,8 @@ def _lineage(status: WarehouseStatus, query: PageQuery) -> str:
 
 
 def around(graph: Graph, name: str) -> Graph:
-    """Returns a part of the graph. The part consists of the boxes with the name ``name``, and of all boxes that are
-    upstream or downstream of these boxes."""
+    """Returns the part of the graph that contains the nodes with the name ``name`` and all nodes that are upstream or
+    downstream of them."""
     kept: set[int] = set()
     for edges in (graph.edges, tuple((end, start) for start, end in graph.edges)):
         following: dict[int, list[int]] = {}

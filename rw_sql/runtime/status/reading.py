@@ -1,5 +1,5 @@
-"""Reads a warehouse's status at one moment. Any process can read the status from the warehouse's tables and the
-upstreams."""
+"""Reads the present status of a warehouse. Any process can do so, because the status comes from the warehouse's tables
+and from the upstreams, not from the process that runs the jobs."""
 
 from __future__ import annotations
 
@@ -53,9 +53,10 @@ _FIRST_SECONDS = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerStatus:
-    """The process that runs the jobs of a resource group. ``state`` is RUNNING, LATE (no heartbeat for a while),
-    SUSPENDED (a signal stopped the process ``pid``), or NONE (no process runs the jobs). ``problem`` is the reason why
-    the process cannot write to the warehouse. ``resume`` is the command that resumes a suspended process."""
+    """The process that runs the jobs of a resource group. ``state`` is RUNNING, LATE (the last heartbeat is overdue),
+    SUSPENDED (the process ``pid`` is suspended by a signal), or NONE (no process runs the jobs). ``problem`` is the
+    reason why the process cannot write to the warehouse; None if no reason is known. ``resume`` is the command that
+    resumes a suspended process; None in other states."""
 
     state: str
     resource_group: str = DEFAULT_GROUP
@@ -71,7 +72,7 @@ class OwnerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLine:
-    """One job, as a row of the status. ``statements`` are the statements that the job's reason suggests. Times are in
+    """One job in the status. ``statements`` are the statements that the job's reason suggests to run. Times are in
     milliseconds since 1970."""
 
     job: str
@@ -108,7 +109,8 @@ class OperationLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
-    """Lags and rates, and the time of their measurement; empty before the first measurement."""
+    """Lags and rates, and the time at which they were measured. Before the first measurement, the lags and rates are
+    empty and the time is None."""
 
     at_ms: int | None = None
     lags: Mapping[str, Lag] = field(default_factory=dict)
@@ -117,12 +119,12 @@ class Measures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarehouseStatus:
-    """The whole status. ``measured_ms`` is the time at which lags and rates were measured; None if they are not known
-    yet.
+    """The status of a warehouse. ``measured_ms`` is the time at which lags and rates were measured; None if they were
+    not measured yet.
 
     ``owners`` are the owners of all resource groups that have jobs or an owner, sorted by group. ``owner`` is the owner
-    of the reading process's group. If that group has neither jobs nor an owner, ``owner`` is the first owner whose
-    process runs or, if there is none, the first of ``owners``.
+    of the group of the process that reads the status. If that group is not among ``owners``, ``owner`` is the first
+    element of ``owners`` whose process runs or, if no process runs, the first element.
     """
 
     warehouse: str
@@ -138,7 +140,7 @@ class WarehouseStatus:
 
     @property
     def stalled(self) -> tuple[JobLine, ...]:
-        """The jobs that should run but do not run."""
+        """The jobs in the state STALLED, which need an operator."""
         return tuple(job for job in self.jobs if job.state == "STALLED")
 
     def to_json(self) -> dict[str, Any]:
@@ -176,8 +178,8 @@ def _timed(row: dict[str, Any]) -> dict[str, Any]:
 def measure(
     context: Context, snapshot: Snapshot, *, seconds: float = LOOK_SECONDS, table_seconds: float | None = None
 ) -> Measures:
-    """Measures lags and rates. All upstreams together have ``seconds`` to report their ends. Then they have the same
-    time again to report the age of unread records. Commits of tables are read for at most ``table_seconds``, or for at
+    """Measures lags and rates. All upstreams together have ``seconds`` to report their ends, and then another
+    ``seconds`` to report the age of unread records. Commits of tables are read for at most ``table_seconds``, or for at
     most ``seconds`` if ``table_seconds`` is None."""
     at = now_ms()
     lags = measure_lag(context, snapshot, seconds=seconds, table_seconds=table_seconds)
@@ -185,9 +187,10 @@ def measure(
 
 
 class _StatusInspector(WarehouseInspector):
-    """Reads the state of the jobs once, for both the list of jobs and the lineage.
+    """An inspector that reads the states of the jobs only once, so that the list of jobs and the lineage show the same
+    states.
 
-    The lags are values that were measured earlier.
+    Lags are not measured again: they are the lags in ``measures``.
     """
 
     def __init__(self, context: Context, snapshot: Snapshot, measures: Measures) -> None:
@@ -229,7 +232,8 @@ class _MeasuredJobs:
 
 
 def read_status(context: Context, measures: Measures) -> WarehouseStatus:
-    """The status as shown by SHOW JOBS and SHOW UNSAFE OPERATIONS, with lags that were measured earlier."""
+    """The status, with the rows of SHOW JOBS and SHOW UNSAFE OPERATIONS, and with the lags and rates in
+    ``measures``."""
     snapshot = context.metastore.snapshot()
     at = now_ms()
     inspector = _StatusInspector(context, snapshot, measures)
@@ -267,7 +271,9 @@ def _owners(context: Context, snapshot: Snapshot, at_ms: int) -> tuple[OwnerStat
 
 
 def _main_owner(context: Context, owners: tuple[OwnerStatus, ...]) -> OwnerStatus:
-    """The owner of this process's group. A process without jobs is in the default group, which may not be in use."""
+    """The owner of this process's group. A process that runs no jobs is in the default group, which possibly has
+    neither jobs nor an owner. In this case, the result is the first owner whose process runs or, if no process runs,
+    the first owner."""
     own = [owner for owner in owners if owner.resource_group == context.group]
     running = [owner for owner in owners if owner.state != ENDED]
     return (own or running or list(owners))[0]
@@ -318,7 +324,7 @@ def _job(row: tuple[Any, ...], measures: Measures) -> JobLine:
 
 
 def statements_in(reason: str) -> tuple[str, ...]:
-    """The statements at the end of a job's reason, after a colon; empty if the reason has no such statements."""
+    """The statements that follow a colon at the end of a job's reason; empty if the reason ends without statements."""
     reason = reason.removesuffix(RETRYING)
     at = reason.find(": ")
     while at >= 0:
@@ -342,7 +348,8 @@ def _is_statement(text: str) -> bool:
 def _operations(context: Context, snapshot: Snapshot) -> tuple[OperationLine, ...]:
     """The latest unsafe operations.
 
-    The operations are cached, and read again only after a commit or after the owner has applied an epoch.
+    The operations are cached. They are read again only after a statement was committed, or after the owners have
+    applied a later epoch.
     """
     stamp = (context.metastore.version(), least_applied(context))
     known: tuple[object, tuple[OperationLine, ...]] | None = context.made.get("status_operations")
@@ -375,8 +382,8 @@ def _operation(row: tuple[Any, ...]) -> OperationLine:
 class Observer:
     """Reads the status for a page that is requested repeatedly.
 
-    Each request reads the states from the catalog. Lags and rates require requests to every upstream and table, so
-    another thread measures them, at most every few seconds and only while the page is in use.
+    Each request reads the states from the catalog. Lags and rates require requests to every upstream and table, so a
+    background thread measures them. It does so only while the page is requested, and at most once every few seconds.
     """
 
     def __init__(self, context: Context) -> None:
@@ -386,14 +393,15 @@ class Observer:
         self._lock = threading.Lock()
 
     def status(self) -> WarehouseStatus:
-        """The current status. The first call waits a short time for the first measurement."""
+        """The current status, with the latest measured lags and rates. Until the first measurement is complete, each
+        call waits a short time for it."""
         measuring = self._measure_soon()
         if self._measures.at_ms is None and measuring is not None:
             wait([measuring], _FIRST_SECONDS)
         return read_status(self.context, self._measures)
 
     def measured(self) -> None:
-        """Waits until a running measurement is done."""
+        """Waits for the end of the measurement that is running, if any."""
         measuring = self._measuring
         if measuring is not None:
             wait([measuring])

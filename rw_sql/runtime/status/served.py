@@ -1,5 +1,5 @@
-"""Provides the data of the endpoints for a warehouse. This process runs the jobs of the warehouse, or is waiting to
-take these jobs over."""
+"""Provides the data of the HTTP endpoints of a process that runs a warehouse's jobs, or stands by to take over these
+jobs."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ logger = logging.getLogger(__name__)
 STANDING_BY = "standing by: another process runs the jobs"
 
 PATIENCE_SECONDS = 10.0
-"""The maximum time in seconds for which ``/readyz`` reports a ready process as still ready while the process applies a
-statement."""
+"""While a ready process applies a statement, ``/readyz`` still reports the process as ready, but for at most this
+number of seconds."""
 
 COUNT_SECONDS = 30.0
-"""The interval in seconds at which a serving process counts the rows of its jobs for the metrics, even if no client
-requests the metrics.
+"""The interval in seconds at which a process with endpoints counts the rows of its jobs for the metrics. It does so
+even if no client requests the metrics.
 
-Rows must be counted this often because the numbers of rows are in the commits of each table's Delta log, and clean-up
-removes these commits after a few minutes.
+Rows must be counted this often because the numbers of rows come from the commits in each table's Delta log, and upkeep
+deletes these commits after a few minutes.
 """
 
 
@@ -60,8 +60,9 @@ class ServedWarehouse:
         return self._observer.status()
 
     def why_not_ready(self) -> str | None:
-        """The reason why the jobs do not match the catalog; None if the jobs match the catalog, or are expected to
-        match the catalog shortly."""
+        """The reason why this process is not ready: it stands by, it cannot read or write the warehouse, or its jobs do
+        not match the catalog. None if the process is ready, or was ready at most PATIENCE_SECONDS ago and is applying a
+        statement."""
         context = self._context
         if not context.owning.is_set():
             self._was_ready_at = None
@@ -88,7 +89,7 @@ class ServedWarehouse:
         return f"{max(applied, 0)} of {epoch} statements are applied to the jobs"
 
     def count(self) -> None:
-        """Counts rows for the metrics, unless they were counted recently."""
+        """Counts the rows of the jobs for the metrics, unless they were counted within the last COUNT_SECONDS."""
         now = self._clock()
         if now < self._next_count:
             return

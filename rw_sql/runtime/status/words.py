@@ -1,4 +1,4 @@
-"""The text of a warehouse's status that the terminal and the status page share."""
+"""Produces the texts about a warehouse's status that both the terminal and the status page show."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from rw_sql.runtime.status.reading import JobLine, OwnerStatus, WarehouseStatus
 
 _WITH_TENTHS = 9.95
-"""Durations below this number of seconds have a digit after the point."""
+"""Durations below this number of seconds are shown with one digit after the decimal point."""
 
 STATES = ("STALLED", "WAITING", "STOPPED", "STOPPING", "STARTING", "THROTTLED", "PAUSED", "BACKFILLING")
-"""The states of jobs that may need an operator, the most urgent first."""
+"""The states of jobs that may need an operator, sorted by urgency: the most urgent state comes first."""
 
 
 _MEANINGS = {
@@ -32,7 +32,8 @@ _MEANINGS = {
 
 
 def in_words(reason: str) -> str:
-    """Returns a job's reason, with an explanation of the status word at its beginning."""
+    """Returns a job's reason. If the reason begins with a status word such as EXPIRED, its meaning is added in
+    parentheses."""
     status = reason.partition(" ")[0]
     return f"{reason} ({_MEANINGS[status]})" if status in _MEANINGS else reason
 
@@ -67,22 +68,22 @@ def owner_text(owner: OwnerStatus, epoch: int, at_ms: int, warehouse: str, *, na
 
 
 def unreadable(error: Exception, shown_ms: int | None, at_ms: int, again_seconds: float) -> str:
-    """The text for a status that cannot be read now. ``shown_ms`` is the time of the status that stays visible; None if
-    no status is visible."""
+    """The text that reports that the status cannot be read at present. ``shown_ms`` is the time of the status that is
+    still shown; None if no status is shown."""
     reason = cause_line(error.message if isinstance(error, SqlError) else str(error)) or type(error).__name__
     last = "" if shown_ms is None else f"; the last status is from {ago(shown_ms, at_ms)}"
     return f"the status cannot be read: {reason}{last}; trying again in {duration(again_seconds)}"
 
 
 def worst_first(jobs: tuple[JobLine, ...]) -> list[JobLine]:
-    """Sorts jobs. The jobs that need an operator come first, in the order of STATES. Jobs of equal rank are sorted by
-    lag, the greatest lag first."""
+    """Sorts jobs. Jobs whose state is in STATES come first, in the order of STATES; all other jobs follow. Jobs with
+    the same rank are sorted by lag, the greatest lag first."""
     rank = {state: at for at, state in enumerate(STATES)}
     return sorted(jobs, key=lambda job: (rank.get(job.state, len(STATES)), -(job.lag_records or 0)))
 
 
 def ago(then_ms: int | None, at_ms: int) -> str:
-    """The time since a moment, as text."""
+    """The time from ``then_ms`` to ``at_ms``, as text such as ``5 s ago``; ``never`` if ``then_ms`` is None."""
     return "never" if then_ms is None else f"{duration(max(0, at_ms - then_ms) / 1000)} ago"
 
 
@@ -108,5 +109,5 @@ def _in_two_units(count: int, size: int, unit: str, smaller: str) -> str:
 
 
 def round_half_up(number: float) -> int:
-    """The nearest integer. (``round`` rounds 10.5 down.)"""
+    """The nearest integer. Halves are rounded up. (Python's ``round`` rounds 10.5 down.)"""
     return math.floor(number + 0.5)

@@ -20,7 +20,8 @@ T = TypeVar("T")
 
 
 def prepare(work: Callable[[], T], name: str) -> Future[T]:
-    """Starts ``work`` on its own thread. The returned future receives the result or the exception."""
+    """Starts ``work`` on a new thread. The returned future receives the result or the exception of ``work``. Unlike
+    :func:`run_in_background`, logs no errors."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -35,10 +36,11 @@ def prepare(work: Callable[[], T], name: str) -> Future[T]:
 
 
 def run_in_background(work: Callable[[], None], name: str) -> Future[None]:
-    """Runs ``work`` on its own thread. An unexpected error is logged and stored in the returned future.
+    """Starts ``work`` on a new thread. If ``work`` raises an exception, the exception is logged and stored in the
+    returned future.
 
-    Python's thread pool is not used, because at the exit of the interpreter, it waits for its threads before anything
-    can stop them.
+    Python's thread pool is not used. When the interpreter exits, the pool waits for its threads before rw_sql has a
+    chance to stop them.
     """
     future: Future[None] = Future()
 
@@ -59,9 +61,10 @@ def run_in_background(work: Callable[[], None], name: str) -> Future[None]:
 
 
 class KeyedWork(Generic[K, T]):
-    """Runs background work that may take long. For each key, at most one piece of work runs at a time. Thread-safe.
+    """Runs functions that may take long on background threads. For each key, at most one function runs at a time.
+    Thread-safe.
 
-    Therefore, a caller that repeats the work does not start another thread with each call.
+    Therefore, a caller that repeatedly requests a result that takes long does not start a new thread each time.
     """
 
     def __init__(self, name: str) -> None:
@@ -70,11 +73,11 @@ class KeyedWork(Generic[K, T]):
         self._lock = threading.Lock()
 
     def results(self, works: Mapping[K, Callable[[], T]], seconds: float) -> dict[K, T]:
-        """Runs all of ``works`` in parallel, and returns the results that arrive within ``seconds``. Raises the first
-        exception that one of ``works`` raises.
+        """Runs the functions ``works`` in parallel, and returns the results that arrive within ``seconds``. If a
+        function that has ended raised an exception, raises this exception.
 
-        If a key still has earlier work, the new work for this key begins when the earlier work ends, but not after
-        ``seconds``.
+        If an earlier function is still running for a key, the new function for this key starts when the earlier
+        function ends. If the earlier function does not end within ``seconds``, the new function is not started.
         """
         deadline = time.monotonic() + seconds
         left, begun = dict(works), {}

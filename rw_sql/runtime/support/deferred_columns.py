@@ -1,4 +1,5 @@
-"""Defines transformations of DataFrames. A transformation is built once and applied to many DataFrames."""
+"""Defines objects that record added columns, so that the same columns can be built once and added to many
+DataFrames."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ if TYPE_CHECKING:
 
 
 class Steps(Protocol):
-    """An object to which columns can be added. It is a DataFrame, or a DeferredColumns object, which records the
-    columns for later."""
+    """An object to which columns can be added: a DataFrame, or a :class:`DeferredColumns` object, which only records
+    the columns."""
 
     def withColumn(self, name: str, column: Column, /) -> Self:  # noqa: N802 - as DataFrame has it
         """Like ``DataFrame.withColumn``."""
@@ -23,10 +24,11 @@ StepsT = TypeVar("StepsT", bound=Steps)
 
 @dataclass(frozen=True, slots=True)
 class DeferredColumns:
-    """Columns to be added to DataFrames. ``columns`` are the names of a DataFrame's columns after the steps so far.
+    """Recorded columns, to be added to DataFrames later. ``columns`` are the names of all columns of a DataFrame after
+    ``steps`` were applied to it.
 
-    If each batch built its columns again, a small batch would spend most of its time on building them. For example,
-    building the columns of a source with six columns needs 700 calls to the JVM.
+    Each batch of a source needs the same added columns. If each batch built them again, a batch of a few rows would
+    spend most of its time on this. For example, a source with six columns needs 700 calls to the JVM.
     """
 
     columns: tuple[str, ...]

@@ -1,5 +1,5 @@
-"""Writes one log line per step, as ``key=value`` pairs. The steps are plans, commits, applied epochs, and the actions
-of jobs."""
+"""Writes one log line per event, as ``key=value`` pairs. Events are plans, commits, applied epochs, and actions of
+jobs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import logging
 import re
 
 logger = logging.getLogger("rw_sql.events")
-"""The logger of all events, which have the level INFO. The program that embeds rw_sql configures its handlers."""
+"""The logger of all events. Events have the level INFO. The program that embeds rw_sql configures the logger's
+handlers."""
 
 _PLAIN = re.compile(r"[\w.:/@+-]+")
 
 
 def log_event(event: str, **fields: object) -> None:
-    """Writes one line: ``event=committed epoch=17 kind="UNSAFE SET"``. A value of None is left out, and text is quoted
-    as in JSON."""
+    """Writes one line, such as ``event=committed epoch=17 kind="UNSAFE SET"``. Pairs whose value is None are left out.
+    Texts that need quotes are quoted as in JSON."""
     if not logger.isEnabledFor(logging.INFO):
         return
     pairs = [f"event={event}"]

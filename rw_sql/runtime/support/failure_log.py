@@ -1,5 +1,5 @@
-"""Decides when a repeated failure is logged. The failure is logged at its beginning, at growing intervals while it
-continues, and at its end."""
+"""Decides when a failure that may repeat is logged: when it begins, at growing intervals while it continues, and when
+it ends."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FIRST_SECONDS, MOST_SECONDS = 60.0, 3600.0
-"""The first and the largest interval in seconds between two log lines about a failure that continues."""
+"""The first and the longest interval in seconds between two log lines about the same continuing failure."""
 
 _NEW_AFTER_SECONDS = 60.0
-"""The time in seconds without a failure after which the next failure counts as new. If a failure occurs again sooner
-than this, it counts as a continuation of the earlier failure."""
+"""If a failure occurs at least this number of seconds after the previous failure ended, it counts as new. If it occurs
+sooner, it continues the previous failure, and is not logged before the current interval is over."""
 
 
 class FailureLog:
@@ -38,8 +38,8 @@ class FailureLog:
         return 0.0 if since is None else self._clock() - since
 
     def failed(self, cause: object = None) -> bool:
-        """Records a failure. Returns True if the caller must log the failure. A failure whose cause differs from the
-        previous cause is logged at once."""
+        """Records that the failure has occurred. Returns True if the caller must log it now. If ``cause`` differs from
+        the previous cause, the result is always True."""
         with self._lock:
             now = self._clock()
             if self._since is None:
@@ -53,8 +53,8 @@ class FailureLog:
             return True
 
     def ended(self) -> float | None:
-        """Records a success. If the caller must log the end of a failure, returns the duration of the failure in
-        seconds; otherwise None."""
+        """Records a success. If this ends a failure that was logged, returns the duration of the failure in seconds,
+        and the caller must log its end. Otherwise, returns None."""
         with self._lock:
             since, now = self._since, self._clock()
             if since is None:

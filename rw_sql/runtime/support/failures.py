@@ -1,5 +1,5 @@
-"""Defines the reasons why jobs end. A reason is a stall that an operator can resolve, or the innermost cause of an
-error."""
+"""Defines the reasons why jobs end without being stopped. A reason is a stall that an operator can resolve, or the
+innermost cause of an error."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class StalledError(Exception):
     """Raised if a job cannot run at present, for a reason that an operator can resolve.
 
     If ``is_final`` is true, the job is not retried until a statement changes the catalog. If ``is_lasting`` is true,
-    the problem persists until someone fixes it, possibly in another system. In this case, the job is retried at the
-    longest interval. ``reason`` does not contain the secrets of this process.
+    the problem does not end by itself, but a person may fix it outside of rw_sql. Therefore, the job is retried at the
+    longest interval. Values of secrets that this process knows are removed from ``reason``.
     """
 
     def __init__(self, reason: str, *, is_final: bool = False, is_lasting: bool = False) -> None:
@@ -31,13 +31,14 @@ class StalledError(Exception):
 
     @property
     def failure(self) -> Failure:
-        """Returns the failure of a job that ends with this error."""
+        """The failure of a job that this error has ended."""
         return Failure(reason=self.reason, is_final=self.is_final, is_lasting=self.is_lasting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The reason why a job ended without being stopped. The reason does not contain the secrets of this process.
+    """The reason why a job ended without being stopped. Values of secrets that this process knows are removed from the
+    reason.
 
     If ``is_final`` is true, the job is not retried until a statement changes the catalog.
 
@@ -53,7 +54,8 @@ class Failure:
 
 
 def log_error(logger: logging.Logger, message: str, error: BaseException | None) -> None:
-    """Logs a message at level ERROR, with the traceback of ``error``. The secrets of this process are left out."""
+    """Logs a message at level ERROR, with the traceback of ``error`` (None: without a traceback). Values of secrets
+    that this process knows are removed."""
     told = "" if error is None else "".join(traceback.format_exception(error))
     shown = without_known_secrets(told)
     if shown == told:
@@ -65,14 +67,14 @@ def log_error(logger: logging.Logger, message: str, error: BaseException | None)
 _CLASS = re.compile(r"(?:[A-Za-z_$][\w$]*\.)+(?=[A-Z][\w$]*(?:: |$))")
 _AROUND = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
 _MOST_CHARACTERS = 2000
-"""The maximum length of :func:`cause_line`. This length is sufficient for a reason that contains the name of a file in
-a bucket (at most 1,024 bytes) and a command with this name."""
+"""The maximum length in characters of the result of :func:`cause_line`. A reason may contain the name of an object in a
+bucket (at most 1,024 bytes) and a command with the same name. This length is sufficient for such a reason."""
 
 
 def cause_line(text: str) -> str:
-    """Returns, as one line, the innermost cause in a JVM error message, or in a Python traceback that the message
-    contains. The secrets of this process are left out. A line of more than 2,000 characters is shortened so that it
-    ends with "…"."""
+    """Returns, as one line, the innermost cause that an error message contains. The message may be the JVM's, and may
+    contain a Python traceback. Values of secrets that this process knows are removed. A line of more than 2,000
+    characters is cut and ends with "…"."""
     text = without_known_secrets(join_causes(text))
     lines = [line.strip() for line in text.splitlines()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
@@ -88,6 +90,6 @@ def cause_line(text: str) -> str:
 
 
 def _raised(lines: list[str]) -> str:
-    """Returns the line after the last frame of a traceback. This line contains the exception and its message."""
+    """Returns the line of a traceback that contains the exception and its message. This line follows the last frame."""
     last = max((at for at, line in enumerate(lines) if line.startswith("  File ")), default=-1)
     return next((line for line in lines[last + 1 :] if line and not line.startswith(" ")), lines[-1])

@@ -1,9 +1,9 @@
-"""Defines fault points. A fault point is a named place, between two steps of a statement, start or batch, where a test
-may kill the process.
+"""Defines fault points. A fault point is a named place in the code where a test may kill the process. It is between two
+steps of a statement, of a job's start or of a batch.
 
-With ``RW_SQL_FAULT=name[@n]``, the process sends SIGKILL when it passes the fault point ``name`` for the n-th time
-(default: the first time). The target is set by ``RW_SQL_FAULT_KILLS``: ``python`` (only this process), ``jvm`` (only
-the JVM) or ``both``. If ``RW_SQL_FAULT`` is unset, a fault point costs one comparison.
+With ``RW_SQL_FAULT=name[@n]``, SIGKILL is sent when this process reaches the fault point ``name`` for the n-th time
+(default: the first time). The variable ``RW_SQL_FAULT_KILLS`` selects the target of the signal: ``python`` (only this
+process), ``jvm`` (only the JVM) or ``both``. If ``RW_SQL_FAULT`` is unset, a fault point costs one comparison.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def know_jvm(pid: int) -> None:
 
 
 def fault(name: str) -> None:
-    """Marks the fault point ``name``. If this fault point is armed, the process ends here."""
+    """Marks the fault point ``name``. If this fault point is armed and reached for the n-th time, kills the configured
+    target."""
     if _armed.name != name:
         return
     with _armed.lock:
@@ -67,7 +68,7 @@ def fault(name: str) -> None:
 
 
 def kill(name: str) -> None:
-    """Kills the configured target immediately. ``name`` is the fault point to report."""
+    """Kills the configured target immediately. ``name`` is the fault point that ``tell`` receives before the kill."""
     if _armed.tell is not None:
         _armed.tell(name)
     if _armed.kills in ("jvm", "both") and _armed.jvm_pid:

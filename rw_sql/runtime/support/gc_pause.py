@@ -1,4 +1,4 @@
-"""Pauses Python's cyclic garbage collector during work that creates many objects and little garbage."""
+"""Pauses Python's cyclic garbage collector while code creates many objects of which only a few become garbage."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 MOST_SECONDS = 5.0
-"""If blocks of several threads overlap without a gap for this many seconds, the collector runs when the next block
-begins or ends."""
+"""The ``with`` blocks of several threads may overlap without a gap. If the collector has been paused for more than this
+number of seconds, it is enabled again when the next block begins or ends."""
 
 
 class _Pauses:
-    """The number of threads that pause the collector, and the time at which the pause began. The time is None while the
-    collector runs, or if the collector was already disabled."""
+    """The number of ``with`` blocks that are running, and the time at which the pause began. The time is None if this
+    module has not disabled the collector."""
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -32,7 +32,8 @@ _PAUSES = _Pauses()
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """A context manager that pauses garbage collection in this process inside the ``with`` block.
+    """A context manager that pauses cyclic garbage collection in this process inside the ``with`` block, but not for
+    much longer than MOST_SECONDS.
 
     A plan for thousands of splits creates so many lasting objects that the collector often traverses the whole process
     without finding garbage. These traversals take about a fifth of the time of an INJECT into 10,000 splits.

@@ -1,7 +1,8 @@
-"""Mixins for the HTTP servers of a process. They limit the number and the duration of connections.
+"""Mixins for HTTP servers. They limit the number of connections, the time until a request has arrived, and the time for
+each step of sending the response.
 
-Without these limits, a connection whose request does not arrive would occupy a thread for ever, and many such
-connections would block the probes of the process.
+Without these limits, a connection on which no complete request arrives would occupy a thread for ever. Many such
+connections would keep health probes from being answered.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 HEAD_SECONDS = 5.0
-"""The maximum duration in seconds from the start of a connection until its request line and headers have arrived."""
+"""The maximum time in seconds from the opening of a connection until the request line and all headers have arrived."""
 
 MOST_CONNECTIONS = 64
 """The maximum number of connections that a server has at the same time."""
@@ -31,14 +32,14 @@ _CLOSING_SECONDS = 1.0
 class LimitedThreads(ThreadingMixIn, BaseServer):
     """A server with a thread for each connection, and at most MOST_CONNECTIONS connections.
 
-    If all connections are in use, a new connection replaces the oldest connection whose request has not arrived. If all
-    requests have arrived, the new connection is closed.
+    If there are MOST_CONNECTIONS connections, a new connection replaces the oldest connection whose request has not
+    arrived yet. If the requests of all connections have arrived, the new connection is closed.
     """
 
     daemon_threads = True
     request_queue_size = 2 * MOST_CONNECTIONS
-    """The number of connections that the operating system completes before the server accepts them. If there are more
-    connections, a client tries again after a second."""
+    """The maximum number of connections that the operating system establishes before the server accepts them. A client
+    that connects beyond this number repeats its attempt after a second."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
@@ -47,7 +48,8 @@ class LimitedThreads(ThreadingMixIn, BaseServer):
         super().__init__(*args, **kwargs)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Responds to a request on a new thread."""
+        """Responds to the request of a new connection on a new thread, or closes the connection if too many are
+        open."""
         if not self._free.acquire(blocking=False):
             self._end_oldest()
             if not self._free.acquire(timeout=_CLOSING_SECONDS):
@@ -62,7 +64,8 @@ class LimitedThreads(ThreadingMixIn, BaseServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Responds to a request. Afterwards, another connection can take the place of the request's connection."""
+        """Responds to a request on the thread of its connection. Afterwards, the connection no longer counts towards
+        MOST_CONNECTIONS."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -75,7 +78,7 @@ class LimitedThreads(ThreadingMixIn, BaseServer):
             self._waiting.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignores the error, because no message is needed when a browser closes its connection."""
+        """Logs the error only at level DEBUG, because the usual cause is that a client has closed its connection."""
         logger.debug("a request was interrupted", exc_info=True)
 
     def _end(self, request: Any) -> None:
@@ -93,17 +96,17 @@ class LimitedThreads(ThreadingMixIn, BaseServer):
 
 
 class TimedRequests(BaseHTTPRequestHandler):
-    """Handles a request of :class:`LimitedThreads`. If the whole request has not arrived after HEAD_SECONDS, the
-    connection is closed, even if single bytes of the request arrive in the meantime."""
+    """Handles one request to a server of the class :class:`LimitedThreads`. If the request line and all headers have
+    not arrived after HEAD_SECONDS, the connection is closed, even if single bytes keep arriving."""
 
     def setup(self) -> None:
-        """Sets the time limit of the request."""
+        """Sets the time limit for the arrival of the request."""
         super().setup()
         self.rfile.close()
         self.rfile = io.BufferedReader(_Timed(self.connection, time.monotonic() + HEAD_SECONDS))
 
     def parse_request(self) -> bool:
-        """Reads the headers, and sets the time limit of the response."""
+        """Reads the request's headers, and then sets the time limit for sending the response."""
         is_valid = super().parse_request()
         if isinstance(self.server, LimitedThreads):
             self.server.note_arrival(self.request)
@@ -111,12 +114,12 @@ class TimedRequests(BaseHTTPRequestHandler):
         return is_valid
 
     def log_message(self, format: str, *args: object) -> None:
-        """Logs nothing, because probes send a request every second, and the path of a request may contain arbitrary
-        text."""
+        """Logs nothing. Probes send a request every second, so the log would be large. The path of a request may
+        contain arbitrary text."""
 
 
 class _Timed(io.RawIOBase):
-    """A connection as a file. All reads from the connection must be finished by ``deadline``."""
+    """A file that reads from a connection. A read that does not end before ``deadline`` raises TimeoutError."""
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self._connection = connection

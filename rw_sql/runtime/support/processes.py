@@ -12,11 +12,11 @@ from pathlib import Path
 
 @cache
 def this_machine() -> str:
-    """Returns an id of the scope in which process ids are valid. The scope is this host since its last boot and, on
-    Linux, this namespace of process ids.
+    """Returns an id of the scope in which a process id denotes the same process. This scope is the host since its last
+    boot and, on Linux, the present PID namespace.
 
-    Two containers may have the same warehouse and host name, but a process id from one container is not valid in the
-    other container.
+    The namespace is part of the id because two containers with the same host name may use the same warehouse. A process
+    id of one container denotes another process in the other container.
     """
     parts = [socket.gethostname()]
     with suppress(OSError):
@@ -26,12 +26,12 @@ def this_machine() -> str:
 
 
 def process_start(pid: int) -> str:
-    """The start time of a process on this machine, in the kernel's clock ticks; empty if there is no such process.
+    """The start time of a process on this machine, in the kernel's clock ticks. Empty if no process has the id ``pid``.
 
-    The start time (Linux: field 22 of ``/proc/<pid>/stat``) distinguishes two processes that have had the same id. A
-    zombie counts as dead. If a process exists but its start time cannot be read, the result is ``alive``. The start
-    time cannot be read on systems without /proc (macOS), and for a process of another user that /proc hides (mount
-    option ``hidepid``, systemd's ``ProtectProc``).
+    The start time (Linux: field 22 of ``/proc/<pid>/stat``) distinguishes a process from an earlier process with the
+    same id. For a zombie, the result is empty. If a process exists but its start time cannot be read, the result is
+    ``alive``. The start time cannot be read on systems without /proc (macOS), and for a process of another user that
+    /proc hides (mount option ``hidepid``, systemd's ``ProtectProc``).
     """
     fields = _stat(pid)
     if fields:
@@ -60,8 +60,9 @@ def _stat(pid: int) -> list[str]:
 
 
 def stat_fields(stat: Path) -> list[str]:
-    """The fields of the ``stat`` file of a process or a thread from the third field (the state) on. The manual page
-    proc_pid_stat(5) describes these fields. The second field, the name, may have any bytes. Raises OSError."""
+    """The fields of the ``stat`` file of a process or a thread, from the third field (the state) on. The manual page
+    proc_pid_stat(5) describes these fields. Two fields are skipped, because the second, the name, may contain any
+    bytes. Raises OSError."""
     return stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
@@ -81,8 +82,8 @@ def is_process_suspended(pid: int, start: str) -> bool:
 
 
 def credentials_of(pid: int) -> tuple[int, frozenset[int]]:
-    """The user and the groups of a process on this machine. If they cannot be determined, the result is the user and
-    the groups of this process."""
+    """The effective user id and the group ids of a process on this machine. If they cannot be determined, the result is
+    the effective user id and the group ids of this process."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
         told = {name: value.split() for name, _, value in (line.partition(":") for line in lines)}

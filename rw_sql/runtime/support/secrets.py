@@ -1,9 +1,10 @@
-"""Handles the values of secrets, which are encrypted in the catalog or read from another store. Values of secrets never
-appear in logs or errors.
+"""Encrypts and reads the values of secrets. A value is encrypted in the catalog (backend ``meta``), or is read from the
+environment, a file or a vault. Values of secrets never appear in logs or errors.
 
 Backend ``meta`` encrypts with AES-256-GCM (NIST SP 800-38D) and a random 96-bit nonce per value. The secret's name is
-the associated data, so that an encrypted value cannot be used for another secret. The key is 32 bytes in base64, from
-``RW_SQL_SECRET_KEY`` or the file named by ``RW_SQL_SECRET_KEY_FILE``; the key is never stored with the data.
+the associated data. Therefore, an encrypted value that is copied to another secret cannot be decrypted there. The key
+is 32 bytes in base64, from ``RW_SQL_SECRET_KEY`` or the file named by ``RW_SQL_SECRET_KEY_FILE``; the key is never
+stored with the data.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _WHICH_KEY = f"set {KEY_VARIABLE} to the key that the process that runs the jobs
 
 
 def seal(name: str, value: str) -> str:
-    """Encrypts a value. The result has the form ``aes256gcm:<base64 of nonce and ciphertext>``. Raises SqlError
-    SECRET_KEY_MISSING."""
+    """Encrypts the value of the secret ``name``. The result has the form ``aes256gcm:<base64 of nonce and
+    ciphertext>``. Raises SqlError SECRET_KEY_MISSING."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonce = os.urandom(_NONCE_BYTES)
@@ -44,11 +45,12 @@ def seal(name: str, value: str) -> str:
 
 
 def require_key_of(secrets: Sequence[SecretRecord], name: str) -> None:
-    """Checks that the key of this process decrypts at least one of the secrets of backend ``meta`` in a catalog.
+    """Checks that the key of this process is the key with which the secrets of backend ``meta`` were encrypted: it must
+    decrypt at least one of ``secrets``. Does nothing if there is no secret of this backend yet.
 
-    If the key of this process differs from the key of the process that runs the jobs, the latter process could not
-    decrypt a secret that this process encrypts. ``name`` is the name of the secret whose value will be encrypted.
-    Raises SqlError SECRET_KEY_MISSING if this process has no key, or if its key decrypts none of the secrets.
+    With another key, this process would encrypt a value that the process that runs the jobs cannot decrypt. ``name`` is
+    the name of the secret whose value will be encrypted. Raises SqlError SECRET_KEY_MISSING if this process has no key,
+    or if its key decrypts none of the secrets.
     """
     sealed = [secret for secret in secrets if secret.backend == "meta"]
     if not sealed:
@@ -71,7 +73,8 @@ def _named(secrets: Sequence[SecretRecord]) -> str:
 
 
 def read_secret(secret: SecretRecord) -> str:
-    """Reads a secret's value. Raises SqlError SECRET_UNREADABLE (or SECRET_KEY_MISSING) with a remedy."""
+    """Reads a secret's value from its backend. Raises SqlError SECRET_UNREADABLE, or SECRET_KEY_MISSING if a secret of
+    backend ``meta`` cannot be decrypted for lack of a valid key."""
     options = secret_options(secret.definition)
     match secret.backend:
         case "meta":
@@ -91,7 +94,8 @@ def _unreadable(name: str, why: str, hint: str | None = None) -> SqlError:
 
 
 def _key(use: str, hint: str) -> bytes:
-    """The key of this process. ``use`` is the purpose of the key, as stated in the error's message."""
+    """The key of this process for secrets of backend ``meta``. ``use`` (``encrypt`` or ``decrypt``) and ``hint`` are
+    texts for the error that is raised if there is no valid key."""
     text = os.environ.get(KEY_VARIABLE, "").strip()
     path = os.environ.get(KEY_FILE_VARIABLE)
     if not text and path:
@@ -143,8 +147,8 @@ def _opened(secret: SecretRecord, key: bytes) -> str | None:
 
 
 def _without_line_end(text: str) -> str:
-    """Returns a value without the line breaks at its end. Editors, ``echo`` and ``$(…)`` in other tools add line
-    breaks, but no password ends with a line break."""
+    """Returns a value without the line breaks at its end. Editors and ``echo`` add line breaks to files and variables,
+    but no password ends with a line break."""
     return text.rstrip("\r\n")
 
 
@@ -166,13 +170,15 @@ def _from_file(name: str, path: str) -> str:
 
 
 def _credential(variable: str) -> str | None:
-    """Returns a credential for the vault from the environment, without surrounding blanks and line breaks."""
+    """Returns a credential for the vault from the environment, without leading and trailing white space. None if the
+    variable is not set."""
     value = os.environ.get(variable)
     return None if value is None else value.strip()
 
 
 def _from_vault(name: str, options: Mapping[str, str]) -> str:
-    """Reads ``field`` of the newest version of a KV v2 secret. Credentials come from the environment."""
+    """Reads the field that the option ``field`` names, from the newest version of a secret in HashiCorp Vault (KV
+    version 2). The credentials for the vault come from the environment."""
     import hvac
     import requests
 

@@ -1,5 +1,5 @@
-"""Defines a timeout for waits. Progress extends the timeout, so that the timeout does not depend on the speed of the
-machine."""
+"""Defines a timeout for waits that progress extends. A wait on a slow machine therefore does not time out as long as
+there is progress."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _MOST_SIGNS_OF_LIFE = 10
-"""While signs of life continue, a wait without progress may last longer than the wait's limit. This constant is the
-maximum length of such a wait, as a multiple of the limit."""
+"""A wait without progress, but with signs of life, ends after this multiple of the wait's limit."""
 
 
 class StallTimeout:
@@ -31,10 +30,10 @@ class StallTimeout:
         self._last: str | None = None
 
     def note(self, marks: Mapping[str, object], signs: Mapping[str, object] | None = None) -> None:
-        """Compares the marks and the signs of life with those of the previous call. If they have changed, restarts the
-        timeout.
+        """Compares the marks and the signs of life with those of the previous call. A changed mark restarts the
+        timeout. A changed sign of life extends it, within the maximum.
 
-        The first call starts the full timeout, because earlier progress is unknown.
+        A mark that is new in this call also restarts the timeout, because its earlier progress is unknown.
         """
         now = self._clock()
         for name, mark in marks.items():
@@ -49,7 +48,7 @@ class StallTimeout:
             self._signs[name] = sign
 
     def begin(self) -> None:
-        """Restarts the timeout for the next of several conditions."""
+        """Restarts the timeout, because the caller begins to wait for its next condition."""
         self._moved_at = self._lived_at = self._clock()
 
     @property
@@ -65,20 +64,20 @@ class StallTimeout:
 
     @property
     def told(self) -> str:
-        """The text for a message after the timeout has expired."""
+        """A text about the lack of progress, for an error message after the timeout has expired."""
         said = f"no progress for {spoken_seconds(self.seconds)}"
         return said if self._last is None else f"{said} ({self._last} advanced last)"
 
     @property
     def longer(self) -> str:
-        """A larger ``statement_timeout``, as text that a user can type."""
+        """A larger value for ``statement_timeout``, as text that a user can type."""
         longer = max(1.0, 5 * self.seconds)
         return f"{longer / 60:.0f}min" if longer >= 120 else f"{longer:.0f}s"
 
 
 def spoken_seconds(seconds: float) -> str:
-    """A duration as text, in the largest unit that the duration contains at least twice: ``90 s``, ``4 min``, ``3
-    h``."""
+    """A duration as text in one unit: hours from 2 h on, minutes from 2 min on, otherwise seconds (``90 s``, ``4 min``,
+    ``3 h``)."""
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

@@ -1,8 +1,7 @@
-"""Prepares the environment of a process whose warehouse is in an object store, so that one set of variables suffices
-for all libraries.
+"""Completes the environment variables of a process whose warehouse is in an object store. A user thus sets each setting
+only once, although the libraries read it from different variables.
 
-The libraries delta-rs, botocore (used by fsspec) and Hadoop read the same settings from variables with different names.
-The names in this module are the names of the AWS SDKs
+The libraries are delta-rs, botocore (used by fsspec) and Hadoop. The variables in this module are those of the AWS SDKs
 (https://docs.aws.amazon.com/sdkref/latest/guide/environment-variables.html) and of delta-rs's object store
 (https://docs.rs/object_store).
 """
@@ -18,23 +17,25 @@ S3_SCHEMES = ("s3", "s3a")
 
 
 def scheme_of(uri: str) -> str:
-    """The scheme of a URI in lower case; empty for a path."""
+    """The scheme of a URI in lower case; empty for a path without a scheme."""
     scheme, separator, _ = uri.partition("://")
     return scheme.lower() if separator else ""
 
 
 def s3_endpoint(environ: Mapping[str, str]) -> str | None:
-    """The address of the S3 service, if it is not Amazon's own."""
+    """The address of the S3 service. None if no variable names an address; the libraries then use Amazon's own
+    service."""
     return environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or environ.get("AWS_ENDPOINT")
 
 
 def s3_region(environ: Mapping[str, str]) -> str | None:
-    """The region, from the first of the two environment variables that is set."""
+    """The region, from ``AWS_REGION`` or, if that is not set, from ``AWS_DEFAULT_REGION``; None if neither is set."""
     return environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
 
 
 def complete_environment(uri: str, environ: MutableMapping[str, str]) -> None:
-    """Sets the variables that only one of the libraries reads, derived from the variables that are set.
+    """Sets those variables for region and endpoint that are missing, to the values of corresponding variables that are
+    set. Does nothing if ``uri`` is not in S3.
 
     Does not change variables that are already set.
     """

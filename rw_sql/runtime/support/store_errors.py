@@ -1,4 +1,4 @@
-"""Makes the errors for a warehouse whose store fails while a statement or command runs."""
+"""Makes the errors that a statement or command raises if the store of the warehouse fails."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _AGAIN = "run it again once the store answers; rw-sql doctor examines the wareho
 
 
 def store_error(error: Exception, done: str = NOTHING_CHANGED) -> SqlError:
-    """The error for a statement during which the store failed. ``done`` describes the effects that remain.
+    """The error for a statement during which the store failed. ``done`` is a text that states which effects the
+    statement had before; if it is empty, the message does not mention effects.
 
-    If the error occurred during the commit, the message states that it is not known yet whether the statement is
-    committed.
+    If the store failed during the commit, the message states that it is not known whether the statement is committed.
     """
     told = cause_line(str(error)) or type(error).__name__
     if isinstance(error, CommitUnknown):
@@ -43,10 +43,10 @@ def store_error(error: Exception, done: str = NOTHING_CHANGED) -> SqlError:
 
 @contextmanager
 def store_errors(require_alive: Callable[[str], object], done: str = NOTHING_CHANGED) -> Iterator[None]:
-    """A context manager that raises errors of the store as SqlError.
+    """A context manager that converts errors of the store to SqlError.
 
-    ``require_alive`` is a function that raises SqlError if Spark has ended, because the end of Spark causes such errors
-    too.
+    ``require_alive`` is called first, with ``done``. It raises another SqlError if Spark has ended, because the end of
+    Spark causes errors that look like errors of the store.
     """
     try:
         yield

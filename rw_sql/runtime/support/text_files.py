@@ -16,7 +16,8 @@ _OTHER_MARKS = (
 
 
 def read_text_file(path: str) -> str:
-    """Reads the text at a path or URI, without a byte-order mark. Raises SqlError FILE_UNREADABLE."""
+    """Reads the UTF-8 text of a file at a path or URI. A byte-order mark is removed. Raises SqlError
+    FILE_UNREADABLE."""
     import fsspec
 
     try:
@@ -30,10 +31,11 @@ def read_text_file(path: str) -> str:
 
 
 def decode_text(read: bytes, name: str) -> str:
-    """Decodes UTF-8 text, keeping a byte-order mark and line breaks. ``name`` is the name of the text's origin in
-    messages.
+    """Decodes UTF-8 text. A byte-order mark and all line breaks are kept. ``name`` is the name of the text's origin,
+    for error messages.
 
-    Raises SqlError FILE_UNREADABLE if the text has another encoding, or contains a NUL, which no statement may contain.
+    Raises SqlError FILE_UNREADABLE if the bytes are not UTF-8, or contain the character NUL, which is not allowed in
+    statements.
     """
     for mark, encoding in _OTHER_MARKS:
         if read.startswith(mark):

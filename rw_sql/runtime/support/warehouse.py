@@ -1,4 +1,4 @@
-"""The paths in a warehouse, and access to plain files through fsspec."""
+"""The paths in a warehouse, and access to its files that are not Delta tables. The access uses fsspec."""
 
 from __future__ import annotations
 
@@ -31,29 +31,28 @@ _EXISTS = re.compile(
     r"PreconditionFailed|pre-conditions you specified did not hold|specified blob already exists|BlobAlreadyExists"
     r"|error occurred \(412\)"
 )
-"""Matches the text or the code with which an object store responds to a request to create an object that exists
-already."""
+"""Matches the text or the code of an object store's response to a request to create an object that already exists."""
 
 
 @dataclass(frozen=True)
 class PlainFiles:
-    """Access to the plain files below a URI (or absolute local path)."""
+    """Access to the files below a URI or an absolute local path."""
 
     uri: str
 
     @property
     def is_local(self) -> bool:
-        """True for a local path. If the path is not local, process ids do not show whether the owner of a warehouse is
-        alive."""
+        """True for a path on this machine's file systems. If False, the owner of a warehouse may be on another machine,
+        so its process id does not show whether it is alive."""
         return "://" not in self.uri or self.uri.startswith("file://")
 
     @cached_property
     def files(self) -> AbstractFileSystem:
-        """The file system of the warehouse. Listings are not cached, because other processes and Spark write to the
-        same files.
+        """The file system that contains the URI. Listings are not cached, because other processes and Spark create and
+        delete files in the same folders.
 
-        If the store does not respond, the file system raises OSError, regardless of the error that the store's client
-        raises.
+        If an object store does not respond, the file system always raises OSError. Other errors of the store's client
+        are converted to OSError.
         """
         system = fsspec.core.url_to_fs(self.uri, use_listings_cache=False)[0]
         return system if self.is_local else cast("AbstractFileSystem", StoreFiles(system))
@@ -61,17 +60,17 @@ class PlainFiles:
     def read_text(self, path: str) -> str:
         """Reads the text of a file. Raises FileNotFoundError.
 
-        Uses a single request. Opening the file would first request its size and tag, and fail if the file is
-        replaced in between.
+        In an object store, this takes a single request. Opening the file would first request the size and tag, and the
+        read would fail if another process replaced the file in between.
         """
         data: bytes = self.files.cat_file(path)
         return data.decode("utf-8")
 
     def read_json(self, path: str) -> Any:
-        """The content of a JSON file of rw_sql. If the content is not JSON, logs a warning and returns None. Raises
-        FileNotFoundError.
+        """The content of a JSON file that rw_sql has written. If the content is not JSON, logs a warning and returns
+        None. Raises FileNotFoundError.
 
-        After a power cut, a file that was written without ``is_durable`` shortly before may be empty.
+        A file that was written without ``is_durable`` shortly before a power cut may be empty afterwards.
         """
         try:
             return json.loads(self.read_text(path))
@@ -80,7 +79,7 @@ class PlainFiles:
             return None
 
     def write_text(self, path: str, text: str, *, is_durable: bool = False) -> None:
-        """Writes a file atomically, creating its folder.
+        """Writes a file atomically. If the file's folder does not exist, creates the folder.
 
         If ``is_durable`` is true, a file on a local path is on the disk when this method returns. Callers set
         ``is_durable`` only for files that cannot be computed again, because a durable write may take a tenth of a
@@ -108,7 +107,8 @@ class PlainFiles:
         """Writes a file atomically into an existing folder. Raises FileExistsError if the file exists.
 
         ``is_durable`` has the same meaning as for :meth:`write_text`. In an object store, the client repeats a request
-        whose response is lost. In this case, the existing file may be the file that this call has written.
+        whose response was lost. FileExistsError may then refer to the file that the first request of this call has
+        written.
         """
         if not self.is_local:
             self._put_new(path, text.encode("utf-8"))
@@ -138,7 +138,8 @@ class PlainFiles:
             raise
 
     def older_files(self, folder: str, seconds: float) -> list[str]:
-        """The files below a folder that are older than ``seconds``, as relative paths."""
+        """The files below a folder that were last written more than ``seconds`` ago, as paths relative to the
+        folder."""
         before = time.time() - seconds
         found: dict[str, dict[str, Any]] = self.files.find(folder, detail=True)
         root = self.files._strip_protocol(folder).rstrip("/") + "/"
@@ -156,9 +157,9 @@ class PlainFiles:
         return bool(self.files.exists(path))
 
     def has_file(self, path: str) -> bool:
-        """True if a file exists that is not empty. Uses a single request in an object store, where :meth:`exists` also
-        lists a folder if there is no such file. Raises PermissionError if the store does not report whether the file
-        exists."""
+        """True if a file exists at this path. Must be called only for files that are never empty. In an object store,
+        this method takes a single request, whereas :meth:`exists` also lists a folder if the file does not exist.
+        Raises PermissionError if the store refuses to report whether the file exists."""
         try:
             self.files.cat_file(path, start=0, end=1)
         except FileNotFoundError:
@@ -168,7 +169,7 @@ class PlainFiles:
     def list_names(self, folder: str) -> list[str]:
         """The names in a folder; empty if the folder does not exist.
 
-        In an object store, Hadoop marks an empty folder with an object, which the listing includes.
+        In an object store, Hadoop marks an empty folder with an object. This object is not among the names.
         """
         own = str(self.files._strip_protocol(folder)).rstrip("/")
         try:
@@ -187,15 +188,16 @@ class PlainFiles:
 
 @dataclass(frozen=True)
 class Warehouse(PlainFiles):
-    """A warehouse by its URI (or absolute local path). Data paths contain ids and generations, never names."""
+    """A warehouse at a URI or an absolute local path. The paths of its tables and checkpoints contain ids and
+    generations of objects, never their names."""
 
     @staticmethod
     def at(location: str) -> Warehouse:
         """The warehouse at a path or URI. Paths are made absolute; a URI of the scheme ``file`` becomes a path.
 
-        Raises SqlError INVALID_PARAMETER for a location that the libraries that access a warehouse would interpret in
-        different ways. Raises FILE_UNREADABLE for a path that depends on a deleted current folder or a missing home
-        folder, or that has a file in the place of a folder.
+        Raises SqlError INVALID_PARAMETER for a location that Spark, delta-rs and fsspec would interpret in different
+        ways. Raises FILE_UNREADABLE for a relative path if the current folder was deleted, and for a path with ``~`` if
+        the user has no home folder. Also raises FILE_UNREADABLE if a file is in the place of one of the path's folders.
         """
         location = local_location(location)
         if "://" not in location:
@@ -208,20 +210,20 @@ class Warehouse(PlainFiles):
         return Warehouse(location.rstrip("/"))
 
     def data(self, object_id: int, generation: int) -> str:
-        """The Delta table of a source's log or a view's rows."""
+        """The path of the Delta table that contains a source's log, or the rows of a view or table."""
         return f"{self.uri}/data/{object_id}/{generation}"
 
     def history(self, view_id: int, generation: int, source_id: int) -> str:
-        """The staging table of one input of a view's backfill."""
+        """The path of the staging table from which a view's backfill reads one input."""
         return f"{self.uri}/data/{view_id}/history-{generation}-{source_id}"
 
     def staging(self, table_id: int, generation: int) -> str:
-        """The path of the staging table of a table's refreshes. In an object store, the result is the path of a folder
-        that contains one staging table per refresh."""
+        """The path of the staging table for all refreshes of a table. In an object store, this is instead the path of a
+        folder with one staging table per refresh."""
         return f"{self.uri}/data/{table_id}/refresh-{generation}"
 
     def rejected(self, sink_id: int, generation: int) -> str:
-        """The table of rows that a sink's target refused."""
+        """The path of the table with the rows that a sink's target refused."""
         return f"{self.uri}/data/{sink_id}/rejected-{generation}"
 
     def view_checkpoint(self, view_id: int, generation: int) -> str:
@@ -233,24 +235,27 @@ class Warehouse(PlainFiles):
         return f"{self.uri}/checkpoints/sink-{sink_id}/{generation}"
 
     def ingest_checkpoints(self, source_id: int) -> str:
-        """The folder with an ingest job's checkpoints, one per run."""
+        """The folder with the checkpoints of a source's ingest job, one per run."""
         return f"{self.uri}/checkpoints/ingest-{source_id}"
 
     def replaced_files(self, object_id: int, generation: int) -> str:
-        """The folder with lists of a table's replaced files that still exist."""
+        """The folder with lists of data files that commits have removed from a table and that upkeep must still
+        delete."""
         return f"{self.uri}/checkpoints/upkeep-{object_id}/{generation}"
 
     def last_upkeep(self, object_id: int, generation: int) -> str:
-        """The file with the version and the time of a table's last upkeep."""
+        """The JSON file with the table's version at its last upkeep, and the times of its last upkeep, search and
+        compaction."""
         return f"{self.uri}/checkpoints/upkeep-{object_id}/{generation}-last.json"
 
     def cleaned_ranges(self, source_id: int, generation: int) -> str:
-        """The file with the ranges of offsets that the cleaned-up commits of a source's log had read."""
+        """The file with the ranges of offsets that were read by those commits of a source's log that upkeep has
+        deleted."""
         return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}-cleaned.json"
 
     def range_history(self, source_id: int, generation: int) -> str:
-        """The file with the ranges of offsets that the cleaned-up commits of a source's log had read, separately for
-        the time after each operation."""
+        """The file with the same ranges as :meth:`cleaned_ranges`, but recorded separately for the time after each
+        operation on the source."""
         return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}-history.json"
 
     def read_ranges(self, source_id: int, generation: int) -> str:
@@ -258,10 +263,11 @@ class Warehouse(PlainFiles):
         return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}.json"
 
     def files_at(self, path: str) -> PlainFiles:
-        """Access to the files below ``path``, which may be a table of the user in another store than the warehouse.
+        """Access to the files below ``path``, which may be a table of the user. Its store may differ from the
+        warehouse's store.
 
-        The scheme of the URI determines the file system, which takes its keys from the environment. Raises OSError if
-        the file system cannot be opened, for example because its package is not installed.
+        The scheme of the URI determines the file system. Access keys come from the environment. Raises OSError if the
+        file system cannot be opened, for example because its package is not installed.
         """
         if path.startswith(f"{self.uri}/") or (self.is_local and "://" not in path):
             return self

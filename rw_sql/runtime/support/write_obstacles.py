@@ -1,8 +1,8 @@
-"""Finds the reason why nothing can be written to a warehouse, and the remedy for each reason.
+"""Finds the reason why nothing can be written to a warehouse, and the action that removes this reason.
 
-The reason is found in the error of a failed write, or by a check that writes nothing. For a local file system, the
-check reads the flags, the free space and the permissions. For an object store, the check is a write that the store
-always refuses.
+The reason comes from the error of a failed write, or from a check that leaves the warehouse unchanged. On a local file
+system, the check examines mount flags, free space and permissions. In an object store, the check attempts to create an
+object that already exists, which the store always refuses.
 """
 
 from __future__ import annotations
@@ -22,27 +22,28 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 _NUMBER = re.compile(r"(?:\bos error |\[Errno )(\d+)")
-"""Matches the number of an operating system's error, as Rust and Python write it."""
+"""Matches the number of an operating system's error in the message of a Rust or Python error."""
 
 _JVM_TEXTS = {os.strerror(code): code for code in (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM)}
 _JVM_TEXT = re.compile("|".join(map(re.escape, _JVM_TEXTS)))
-"""Matches the text of an operating system's error. The JVM writes this text without the error's number."""
+"""Matches the operating system's text of an error. Messages of the JVM contain this text, but not the error's
+number."""
 
 _REFUSED = re.compile(r"Access ?Denied|\b403 Forbidden\b|AuthorizationPermissionMismatch|lacked the necessary")
-"""Matches the response of an object store to a request without permission."""
+"""Matches an object store's error for a request that the access keys do not permit."""
 
 _STORE_FULL = re.compile(r"XMinioStorageFull|InsufficientStorage|QuotaExceeded")
-"""Matches the response of an object store without free space."""
+"""Matches an object store's error for a write to a store without free space."""
 
 _LEAST_BYTES = 1 << 18
-"""If a file system has less free space than this number of bytes, it counts as full. A heartbeat needs less space than
-this, and a batch needs more."""
+"""A file system with less than this number of free bytes counts as full. The number is more than a heartbeat needs, and
+less than a batch needs."""
 
 _TRIED_BYTES = 1 << 16
 _WRITE, _SEARCH = 2, 1
 _LEASE = "rw_catalog/runtime_lease"
 _WRITTEN = (f"{_LEASE}/_delta_log", _LEASE, "rw_catalog/runtime_job_status/_delta_log", "data", "checkpoints")
-"""The folders whose permissions are checked."""
+"""The folders of the warehouse in which the owner must be permitted to write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +59,8 @@ class Obstacle:
 
 
 def obstacle_of(error: object, uri: str) -> Obstacle | None:
-    """The obstacle that an error of a write to the warehouse at ``uri`` names; None if the error names no obstacle. If
-    ``uri`` is empty, the remedy names no path.
+    """The obstacle that the error of a failed write to the warehouse at ``uri`` reveals; None if it reveals none.
+    ``uri`` may be empty if it is not known; the remedy then contains no path.
 
     A temporary error, such as the error of a store that does not respond, is not an obstacle.
     """
@@ -98,11 +99,12 @@ def _of_number(number: int, uri: str) -> Obstacle | None:
 
 
 def visible_obstacle(warehouse: Warehouse, pid: int | None = None, *, is_here: bool = True) -> Obstacle | None:
-    """The obstacle that the operating system shows without a write, for a warehouse on a local path.
+    """The obstacle to writing that the operating system reports for a warehouse on a local path, without an attempt to
+    write. None if there is no obstacle, or if the warehouse is in an object store.
 
-    ``pid`` is the id of the process that should write to the warehouse. The check uses the mounts of this process and
-    the permissions of its user. If that process is on another machine (not ``is_here``), only a full file system counts
-    as an obstacle.
+    ``pid`` is the id of the process that writes to the warehouse. The check uses the mounts of that process and the
+    permissions of its user. If ``pid`` is None, permissions are not checked. ``is_here`` is false if that process is on
+    another machine, whose mounts may differ. In this case, a read-only mount does not count as an obstacle.
     """
     if not warehouse.is_local:
         return None
@@ -141,13 +143,13 @@ def try_to_write(warehouse: Warehouse) -> OSError | None:
 
 
 def refusal(warehouse: Warehouse) -> OSError | None:
-    """Returns the error with which an object store refuses all writes of this process; None if the store accepts
-    writes.
+    """Returns the error with which an object store refuses writes of this process. None if the store accepts writes, or
+    if this cannot be determined.
 
-    The function sends a request to write an existing object under the condition that this object does not exist. The
-    store refuses this write, so the request changes nothing. If a store ignores conditions, the request replaces the
-    object with the same bytes. If a store responds that it does not support conditions, the result is None, because
-    such a response does not show whether the store accepts other writes.
+    The function requests to write an existing object under the condition that this object does not exist. A store that
+    permits writes to this process reports that the object exists, and changes nothing. If a store ignores conditions,
+    the request replaces the object with identical bytes. If a store responds that it does not support conditions, the
+    result is None, because such a response does not show whether the store accepts other writes.
     """
     folder = f"{warehouse.uri}/{_LEASE}/_delta_log"
     names = [name for name in warehouse.list_names(folder) if name.endswith(".json")]
@@ -165,8 +167,8 @@ def refusal(warehouse: Warehouse) -> OSError | None:
 
 
 def _seen_by(pid: int | None, path: str) -> str:
-    """Returns the path through which this process can examine the file or folder that another process on this machine
-    sees at ``path``. (A service may have its own mounts.)"""
+    """Returns the path at which this process finds the folder that the process ``pid`` sees at ``path``. The two paths
+    differ if that process has its own mounts, such as a service of systemd. If ``pid`` is None, returns ``path``."""
     seen = f"/proc/{pid}/root{path}"
     return seen if pid is not None and os.path.isdir(seen) else path
 

@@ -1,4 +1,4 @@
-"""Deletes the tables and checkpoints of dropped objects."""
+"""Deletes the tables and checkpoints of dropped objects, and of old generations of existing objects."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ if TYPE_CHECKING:
 
 _BESIDE = re.compile(r"history-([0-9]+)-[0-9]+|rejected-([0-9]+)")
 """Matches the name of a backfill's staging table (:meth:`rw_sql.runtime.support.warehouse.Warehouse.history`) or of a
-sink's table of rejected rows. The groups of the match contain the generation to which the table belongs."""
+sink's table of rejected rows. One of the two regex groups contains the generation to which the table belongs."""
 
 _SINCE: dict[tuple[str, int, int], int | None] = {}
-"""A cache of the times at which the tables of rebuilt views came into use, by (warehouse, view, generation).
+"""A cache of the times (in milliseconds since 1970) at which the current tables of rebuilt views replaced earlier
+tables, by (warehouse, view, generation). None if no operation records the time.
 
-Such a time never changes, and finding it requires reading the operations that put the table of another generation into
-use.
+Such a time never changes, and determining it requires reading operations from the catalog.
 """
 
 
 def sweep(context: Context, applied_epoch: int) -> bool:
-    """Deletes the data, checkpoints and rewind points of ids that are not in the catalog of ``applied_epoch``.
+    """Deletes the data, checkpoints, statuses and rewind points of dropped objects, and old generations of existing
+    objects. The catalog of ``applied_epoch`` determines which objects were dropped.
 
-    Only the owner may call this function, after the jobs of the dropped objects have stopped. Does nothing if the
-    catalog has advanced. Returns False if the call must be repeated, because an upstream that has a slot of a dropped
-    source does not respond.
+    The jobs of the dropped objects must have stopped before the call. Does nothing if the catalog has advanced beyond
+    ``applied_epoch``. Returns False if the call must be repeated: an upstream still has a replication slot of a dropped
+    source and does not respond.
     """
     warehouse, snapshot = context.warehouse, context.metastore.snapshot()
     is_complete = True
@@ -68,7 +69,8 @@ def sweep(context: Context, applied_epoch: int) -> bool:
 
 
 def _was_dropped(snapshot: Snapshot, id_: int) -> bool:
-    """True if an object was dropped. False for an object that is newer than ``snapshot``."""
+    """True if the object with this id existed and was dropped before ``snapshot``. False for an object that was created
+    later."""
     return id_ < snapshot.next_id and snapshot.get(id_) is None
 
 
@@ -76,8 +78,8 @@ def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
     """Deletes old generations of rebuilt views and of sinks: tables, checkpoints, staging tables and tables of rejected
     rows. A generation is deleted only if no job writes it and no rewind of a sink needs it.
 
-    Keeps the previous generation of a sink. Keeps the generation of a view that UNDO can restore until
-    ``rollback_window`` is over.
+    Keeps the previous generation of a sink. Also keeps the previous generation of a rebuilt view, which UNDO can
+    restore, until ``rollback_window`` has passed.
     """
     warehouse = context.warehouse
     records: list[MaterializedViewRecord | SinkRecord] = [*snapshot.kept, *snapshot.all("sink")]
@@ -99,8 +101,8 @@ def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
 
 
 def _generation_of(name: str) -> int | None:
-    """The generation of a view or sink to which the folder with this name belongs; None if the folder belongs to no
-    generation."""
+    """The generation of a view or sink to which a folder belongs, according to the folder's name; None if it belongs to
+    no generation."""
     if name.isdecimal():
         return int(name)
     beside = _BESIDE.fullmatch(name)
@@ -108,7 +110,7 @@ def _generation_of(name: str) -> int | None:
 
 
 def _needed(context: Context, snapshot: Snapshot, id_: int) -> set[int]:
-    """The generations of a view or sink whose folders must stay according to the catalog ``snapshot``."""
+    """The generations of a view or sink whose folders must not be deleted, according to the catalog ``snapshot``."""
     record = snapshot.get(id_)
     if not isinstance(record, MaterializedViewRecord | SinkRecord):
         return set()
@@ -116,10 +118,10 @@ def _needed(context: Context, snapshot: Snapshot, id_: int) -> set[int]:
 
 
 def _used_elsewhere(context: Context, snapshot: Snapshot, id_: int) -> set[int]:
-    """The generations of a view that a rebuild makes, or of a sink that a rewind point needs.
+    """The generations of a view that running rebuilds create, or the generations of a sink that rewind points need.
 
-    A REWIND copies the rejected rows of the generation that a sink had at the rewind point. A REWIND never returns to a
-    view's earlier table.
+    A REWIND copies the rejected rows from the generation that a sink had at the rewind point. A REWIND never restores
+    the table of an earlier generation of a view.
     """
     if not isinstance(snapshot.get(id_), SinkRecord):
         return {rebuild.generation for rebuild in snapshot.all("rebuild") if rebuild.view_id == id_}
@@ -128,7 +130,7 @@ def _used_elsewhere(context: Context, snapshot: Snapshot, id_: int) -> set[int]:
 
 
 def _kept(context: Context, snapshot: Snapshot, record: MaterializedViewRecord | SinkRecord) -> int:
-    """The generation that is kept in addition to the current generation; 0 if only the current generation is kept."""
+    """The earlier generation that is kept in addition to the current generation; 0 if none is kept."""
     if not isinstance(record, MaterializedViewRecord):
         return record.generation - 1
     window = rollback_window_ms(snapshot)

@@ -1,10 +1,10 @@
-"""Keeps facts about the commits of tables in memory, for upkeep. These facts stay valid, because a commit never
-changes.
+"""Keeps in memory the facts that upkeep has read from the commits of tables. These facts stay valid, because a commit
+never changes.
 
-A job that rests has a new run for almost every batch, and upkeep may run only once in each run. One upkeep reads a
-limited number of commits. If each upkeep read the log from the start while a reader is far behind, no upkeep would
-finish reading the log. No hour of the log would then ever be dropped. The facts are therefore kept in the context of
-the warehouse, which exists longer than the run.
+A job that suspends when it is idle has a new run for almost every batch, and upkeep may run only once in each run. One
+run of upkeep reads a limited number of commits. If a reader is far behind and each run of upkeep started reading at the
+same commit, no run of upkeep would reach the newest commit. The hourly buckets of the log would then never be deleted.
+Therefore, the facts are kept in the context of the warehouse, which outlives the runs of a job.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KNOWN = "known_commits"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownCommits:
-    """The known facts about one table, whose Delta id is ``table_id``."""
+    """The known facts about the commits of the table whose Delta id is ``table_id``."""
 
     table_id: str
     unread: UnreadBuckets
@@ -37,11 +37,11 @@ class KnownCommits:
 def known_commits(
     context: Context, object_id: int, generation: int, *, table: str, table_id: str
 ) -> Iterator[KnownCommits]:
-    """A context manager with the known facts about the table of an object's generation; ``table`` is the path of the
-    table.
+    """A context manager that provides the known facts about the table of one generation of an object. ``table`` is the
+    path of the table, and ``table_id`` is its Delta id. Facts about an earlier table at this path are discarded.
 
-    Only one upkeep at a time can use these facts. If a fenced run is still in its last upkeep, the next run begins
-    without known facts.
+    Only one run of upkeep at a time can use the facts. If a fenced run of the job is still performing upkeep, the next
+    run begins without known facts.
     """
     known, key = _known(context), (object_id, generation)
     taken = known.pop(key, None)
@@ -62,8 +62,8 @@ def known_commits(
 
 
 def forget_commits(context: Context, object_id: int, generations: Collection[int] | None = None) -> None:
-    """Forgets the known facts about the tables of some generations of an object, because these tables were deleted. If
-    the generations are None, forgets the facts about all generations of the object."""
+    """Forgets the known facts about the tables of ``generations`` of an object. Must be called after these tables were
+    deleted. If ``generations`` is None, forgets the facts about all generations."""
     known = _known(context)
     for key in list(known):
         if key[0] == object_id and (generations is None or key[1] in generations):

@@ -51,28 +51,29 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 EVERY_VERSIONS = 100
-"""The number of commits after which upkeep runs again."""
+"""After this number of commits, the next batch triggers a run of upkeep."""
 
 EVERY_SECONDS = 600.0
-"""If upkeep has not run for this number of seconds, the next batch triggers a run of upkeep."""
+"""This number of seconds after the last upkeep, the next batch triggers a run of upkeep."""
 
 WHOLE_EVERY_SECONDS = 600.0
-"""The interval in seconds between two compactions of all small files. The job writes no batch during such a compaction,
-which may take seconds. An upkeep in between compacts only the tiny files."""
+"""The minimum interval in seconds between two compactions of all small files. Such a compaction may take seconds,
+during which the job writes no batch. A run of upkeep within the interval compacts only the tiny files."""
 
 ORPHANS_EVERY_SECONDS = 24 * 3600.0
-"""The interval in seconds between two searches for files that killed writers left behind."""
+"""The minimum interval in seconds between two searches for files that killed writers left behind."""
 
 MAX_HOLD_SECONDS = 7 * 24 * 3600.0
-"""The default number of seconds for which a table keeps rows for a reader that makes no progress."""
+"""The default number of seconds for which a table keeps rows that a reader without progress has not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """The retention of a source's log: the maximum age of its rows and the maximum size of its files, None for no
-    limit.
+    """The retention of a source's log: the maximum age of its rows in ``seconds``, and the maximum size of its files in
+    ``bytes``. None means no limit.
 
-    ``max_hold_seconds`` is the time for which rows are kept for a reader that makes no progress.
+    ``max_hold_seconds`` is the maximum time for which older rows are kept because a reader without progress has not
+    read them.
     """
 
     seconds: float | None = None
@@ -94,10 +95,11 @@ def retention_of(options: Mapping[str, str]) -> Retention:
 
 @dataclass(slots=True, kw_only=True)
 class Upkeep:
-    """The upkeep of one run's table. Not thread-safe. Upkeep runs between two batches.
+    """The upkeep of the table that one run of a job writes. Not thread-safe: upkeep must run between two batches.
 
-    ``note`` saves the metadata of the commits up to a version. Upkeep calls ``note`` before it deletes these commits.
-    ``retention`` is set for a log, whose rows are in hourly buckets.
+    ``note`` is a function that saves the metadata of the commits up to a version. Upkeep calls ``note`` before it
+    deletes these commits. ``is_log`` is true if the table is a source's log, whose rows are in hourly buckets.
+    ``retention`` applies only to a log.
     """
 
     context: Context
@@ -110,8 +112,8 @@ class Upkeep:
     clock: Callable[[], float] = time.time
 
     def run_if_due(self) -> None:
-        """Runs upkeep if it is due. Raises FencedError if another run has taken over. Failures of the store and
-        unreadable files do not stop the job."""
+        """Runs upkeep if it is due. Raises FencedError if another run has taken over. Other failures, such as an
+        unreadable file, are logged and do not stop the job."""
         version, now = self.output.table.version(), self.clock()
         try:
             with delta_errors():
@@ -177,9 +179,9 @@ class Upkeep:
         fault("upkeep.done")
 
     def _compact(self, *, is_brief: bool) -> None:
-        """Compacts small files, or only the tiny ones. If delta-rs cannot read a file, upkeep continues without
-        compaction; the table's other files must still be cleaned. Raises CommitFailedError if another process has
-        committed in between."""
+        """Compacts small files, or only the tiny ones if ``is_brief`` is true. If delta-rs cannot read a file, upkeep
+        continues without compaction, so that old commits and files are still deleted. Raises CommitFailedError if
+        another process has committed in between."""
         try:
             compact(self.output.table, BUCKET if self.is_log else None, is_brief=is_brief)
         except CommitFailedError:
@@ -189,10 +191,11 @@ class Upkeep:
                 logger.warning("compaction of %s: %s", self.output.path, error)
 
     def _held_readers(self, snapshot: Snapshot) -> list[Reader]:
-        """The readers for which rows are kept: all readers except the readers that have made no progress for too long.
+        """The readers for which the table keeps unread rows: all readers except those without progress for more than
+        ``max_hold_seconds``.
 
-        Time during which no process ran the jobs of a reader's group does not count, because the reader could not read
-        then.
+        Periods in which no process ran the jobs of a reader's group do not count, because the reader could not make
+        progress then.
         """
         table = self.output.table
         found = readers_of(self.context.warehouse, snapshot, self.object_id, self.output.path, str(table.metadata().id))
@@ -209,7 +212,7 @@ class Upkeep:
         return [reader for reader in found if is_held(reader)]
 
     def _bound(self, readers: list[Reader]) -> int:
-        """The version before which no commit is needed."""
+        """The oldest version whose commit is needed: by a reader, by a rewind point, or by the table's own job."""
         newest_of_job = next((version for version, _ in job_commits(self.context.warehouse, self.output.path)), 0)
         pinned = least_needed_version(self.context, self.object_id, self.generation)
         pins = [] if pinned is None else [pinned]
@@ -217,7 +220,8 @@ class Upkeep:
         return min([newest_of_job, *pins, *needed])
 
     def _drop_buckets(self, readers: list[Reader], commits: UnreadBuckets) -> None:
-        """Drops the oldest hourly buckets that need not be kept and that every reader has read."""
+        """Deletes the rows of the oldest hourly buckets that exceed the retention and that every reader in ``readers``
+        has read."""
         due = self._due_buckets()
         if not due or any(reader.needs is None for reader in readers):
             return
@@ -230,8 +234,8 @@ class Upkeep:
             self.output.table.delete(f"{BUCKET} <= {read[-1]}", commit_properties=maintenance_properties("retention"))
 
     def _due_buckets(self) -> list[int]:
-        """The oldest hourly buckets, in ascending order, that are older than the retention, or that must be dropped
-        because the log is too large. The result never contains the newest bucket."""
+        """The hourly buckets that exceed the retention, oldest first. A bucket exceeds the retention if it is too old,
+        or if the log is still too large without all older buckets. The result never contains the newest bucket."""
         if self.retention.seconds is None and self.retention.bytes is None:
             return []
         sizes = _bucket_sizes(self.output.table)

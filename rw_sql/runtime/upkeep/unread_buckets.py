@@ -1,8 +1,9 @@
 """Finds the oldest hourly bucket of a log whose rows a reader has not read.
 
-Buckets usually ascend with versions, but the clock of a job's machine may have been set back, so a commit's bucket is
-known only from the commit itself. A reader may be a hundred thousand commits behind, and upkeep delays the job's
-batches. Therefore, a process reads each commit only once, and one run of upkeep reads a limited number of commits.
+A later commit usually has a later bucket. If the clock of a job's machine is set back, however, a later commit has an
+earlier bucket. Therefore, every commit must be read. A reader may be a hundred thousand commits behind, and upkeep
+delays the job's batches. Therefore, a process reads each commit only once, and one run of upkeep reads a limited number
+of commits.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 MOST_COMMITS = 1000
-"""The maximum number of commits that one run of upkeep reads. A job usually makes a tenth of this number of commits
-between two runs of upkeep. On a local path, reading this number of commits delays a batch by 0.2 s."""
+"""The maximum number of commits that one run of upkeep reads. Between two runs of upkeep, a job usually makes only a
+tenth of this number of commits. On a local path, reading this number of commits delays a batch by 0.2 s."""
 
 
 @dataclass(slots=True, kw_only=True)
 class UnreadBuckets:
-    """The buckets of the rows that the commits of a log add.
+    """The oldest buckets of the rows that the commits of a log add.
 
     Commits from ``_begin`` up to, but not including, ``_end`` have been read. ``_least`` is a list of pairs ``(version,
-    bucket)`` in ascending order. The list contains a commit if the oldest bucket of the commit is older than every
-    bucket of the later commits. The list has at most one entry per bucket.
+    bucket)`` in ascending order. For each commit whose oldest bucket is older than every bucket of the later commits,
+    the list contains the commit's version and oldest bucket. The list has at most one entry per bucket.
     """
 
     warehouse: Warehouse
@@ -41,8 +42,8 @@ class UnreadBuckets:
         """The oldest bucket with rows in the commits from version ``first`` to version ``newest``; None if these
         commits add no rows.
 
-        Returns ``least`` if the oldest bucket is ``least`` or older, or if the oldest bucket is not known yet because
-        too many commits must be read. In this case, the next calls read the remaining commits.
+        Returns ``least`` if the oldest bucket is ``least`` or older. Also returns ``least`` if more than MOST_COMMITS
+        commits must be read to find the oldest bucket. In this case, the next calls read the remaining commits.
         """
         if not self._begin <= first <= self._end:
             self._begin = self._end = first
@@ -57,8 +58,8 @@ class UnreadBuckets:
         return least
 
     def _found_from(self, first: int) -> int | None:
-        """Considers the commits from version ``first`` on that this process has read. Returns the oldest bucket in
-        these commits."""
+        """Returns the oldest bucket in those commits from version ``first`` on that this process has already read; None
+        if they add no rows."""
         at = bisect_left(self._least, (first,))
         return self._least[at][1] if at < len(self._least) else None
 

@@ -1,8 +1,9 @@
-"""Contains the job of a materialized view, and the strategies for keeping the view's table up to date (one module per
-strategy).
+"""Contains the job that maintains a materialized view or a table, and the strategies for applying a batch to the view's
+table.
 
-The module ``swap`` replaces a view's table with a rebuilt table. ``own_rows`` delays the batches of a table of a
-captured database while only other tables change.
+The module ``swap`` replaces a view's table with a rebuilt table. ``own_rows`` delays the batches of a table that reads
+a change data capture source, while only other tables of the source change.
 
-Imports: the packages that serve jobs, and the packages below these. Begin with ``job`` and ``strategy``.
+This package may import the packages of ``runtime`` below it, such as ``jobs``, ``backfill``, ``delta`` and ``spark``.
+Begin with ``job`` and ``strategy``.
 """

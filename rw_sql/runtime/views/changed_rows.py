@@ -1,5 +1,5 @@
-"""Computes with Arrow which rows must be written to a view after changes to its input. The view's query filters and
-projects this input."""
+"""For a view that filters and projects one input: computes with Arrow which rows of the view must change after the
+input's rows have changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DELETED = "delete"
-"""The value of CHANGE for a deleted row."""
+"""The value of the column CHANGE for a deleted row."""
 
 _IS_KEPT = "_rw_is_kept"
 
@@ -25,7 +25,7 @@ _IS_KEPT = "_rw_is_kept"
 def last_changes(changes: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Returns the last change of each key among the rows of a change feed.
 
-    If a commit deletes a key and adds it again, the added row is the last change.
+    If one commit deletes the row of a key and adds another row with this key, the addition counts as the last change.
     """
     rows = changes.filter(pc.not_equal(changes[CHANGE], "update_preimage"))
     ordered = rows.append_column(_IS_KEPT, pc.not_equal(rows[CHANGE], DELETED))
@@ -33,11 +33,11 @@ def last_changes(changes: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def with_removed(fresh: pa.Table, changed: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Returns the rows that must be written to a view, with the column KEEP.
+    """Returns the rows that must be written to a view. The column KEEP is true for a new or changed row, and false for
+    a key whose row must be deleted.
 
-    ``fresh`` are the rows that the view's query returns for changed rows of its input. ``changed`` contains the values
-    of the view's key columns for all changed rows, including the rows that the query does not return. ``schema`` are
-    the view's columns.
+    ``fresh`` are the rows that the view's query returns for the changed rows of its input. ``changed`` contains the
+    view's key of every changed row, including rows that the query filters out. ``schema`` are the view's columns.
     """
     keys = changed.column_names
     kept = as_stored(fresh, schema).append_column(pa.field(KEEP, pa.bool_()), _repeated(fresh.num_rows, value=True))

@@ -1,9 +1,9 @@
-"""Maintains views whose rows are groups. The view's table is the only state: the groups of each batch are combined with
-the table's rows.
+"""Maintains views whose query groups rows and whose aggregates can be combined (such as counts and sums). The view's
+table is the only state: the groups of each batch are combined with the table's rows.
 
-The job's query returns each input row as a group of its own (:mod:`rw_sql.syntax.query.combined_groups`), so the query
-is computed row by row and has no state in the checkpoint. Arrow combines the groups if there are few rows, and Spark if
-there are many.
+The job's query returns each input row as a group that consists of this row only
+(:mod:`rw_sql.syntax.query.combined_groups`). Therefore, the query is computed row by row and has no state in the
+checkpoint. Arrow combines the groups if a batch has few rows; otherwise, Spark combines them.
 """
 
 from __future__ import annotations
@@ -55,24 +55,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MOST_HELD_BYTES = 8 * 2**20
-"""The maximum size in bytes of the files of a table whose rows are kept in memory. In memory, the rows are several
-times as large as the files."""
+"""The rows of a table are kept in memory only if the table's files have at most this many bytes in total. In memory,
+rows take several times as much space as in files."""
 
 _READ = "_rw_read"
-"""The number of input rows of a group, while Spark combines a batch."""
+"""While Spark combines a batch, this column contains the number of input rows of each group."""
 
 
 @dataclass(slots=True)
 class GroupTable:
-    """The groups in a view's table, to be combined with new groups. Not thread-safe."""
+    """The groups in a view's table. New groups are combined with them. Not thread-safe."""
 
     run: ViewRun
     functions: dict[str, str]
-    """The function of each combined column, as in :func:`rw_sql.runtime.views.group_rows.combine`."""
+    """The function with which each column is combined, by the column's name (see
+    :func:`rw_sql.runtime.views.group_rows.combine`)."""
     _held: tuple[int, pa.Table] | None = field(default=None, init=False)
-    """A version of the table together with all rows of this version, if the version has few rows."""
+    """A version of the table, and all rows of this version. None if the rows are not kept in memory."""
     _deriving: RowQuery | None = field(default=None, init=False)
-    """The query that computes the derived columns, prepared for batches of few rows."""
+    """The query that computes the derived columns, prepared for batches of a few rows. None if there are no derived
+    columns, or if the query cannot be prepared."""
     _session: SparkSession | None = field(default=None, init=False)
 
     @staticmethod
@@ -109,7 +111,8 @@ class GroupTable:
         return _derived(groups, self.run.spec)
 
     def combined(self, rows: pa.Table) -> Combination | None:
-        """Combines rows with the table's groups. The output's table must be at its newest version.
+        """Combines rows with the table's groups. Before the call, the object for the output's table must have been
+        updated to the table's newest version.
 
         Returns None if only Spark can combine the rows.
         """
@@ -128,7 +131,8 @@ class GroupTable:
         return None if combination is None else partial(self.commit, combination)
 
     def commit(self, combination: Combination, batch: int) -> None:
-        """Commits the changed groups of a combination, unless no group has changed."""
+        """Commits the changed groups of a combination under the batch's number. Makes no commit if no group has
+        changed."""
         output, groups, is_whole = self.run.output, combination.groups, self._held is not None
         self._held = None
         if combination.changed.num_rows:
@@ -151,12 +155,12 @@ class GroupTable:
 
     @property
     def number_of_rows(self) -> str | None:
-        """The column with the number of a group's rows; None if groups are never removed."""
+        """The name of the column that contains the number of rows of each group; None if groups are never removed."""
         return next((name for name, function in self.functions.items() if function == ROWS), None)
 
     def _known(self, rows: pa.Table) -> pa.Table | None:
-        """Rows of the table, including at least the rows with the keys of ``rows``; None if this process cannot read
-        them."""
+        """All rows of the table, or at least those with the keys of ``rows``. None if only Spark can read them
+        efficiently."""
         table = self.run.output.table
         if self._held is not None and self._held[0] == table.version():
             return self._held[1]
@@ -187,7 +191,7 @@ class GroupTable:
 
 
 def _is_small(table: DeltaTable) -> bool:
-    """True if this process may keep all rows of a table."""
+    """True if a table has so few rows and bytes that this process may keep all rows in memory."""
     actions = pa.table(table.get_add_actions(flatten=True))
     rows, size = actions["num_records"], actions["size_bytes"]
     is_counted = rows.null_count == 0
@@ -195,7 +199,8 @@ def _is_small(table: DeltaTable) -> bool:
 
 
 def group_of_nothing(context: Context, spec: ViewSpec) -> pa.Table:
-    """The result of an aggregation without groups before any input: counts are 0, and other aggregates are NULL."""
+    """The single row of an aggregation without GROUP BY before there is any input: counts are 0, and other aggregates
+    are NULL."""
     schema = pa.schema(Schema.from_json(spec.schema).to_arrow())
     functions = dict(zip(schema.names, spec.maintenance.combine, strict=True))
     combined = pa.schema([column for column in schema if functions[column.name] != DERIVED])
@@ -214,27 +219,27 @@ def _derived(groups: DataFrame, spec: ViewSpec) -> DataFrame:
 
 @dataclass(slots=True)
 class Combined:
-    """The strategy for a view whose rows are groups. The job's query returns each input row as a group of its own."""
+    """The strategy for a view whose rows are groups that can be combined."""
 
     run: ViewRun
     groups: GroupTable
     lifted: Streamed
     """A query that converts each input row to a group that consists of this row only."""
     _were_few: bool = field(default=False, init=False)
-    """True if the last batch that Spark grouped had few groups."""
+    """True if the latest batch that Spark grouped had so few groups that this process could combine them."""
 
     @staticmethod
     def of(run: ViewRun) -> Combined:
-        """The strategy for one run."""
+        """Returns the strategy for one run of a view's job."""
         return Combined(run, GroupTable.of(run), Streamed(run))
 
     @property
     def last(self) -> Planned:
-        """The number of rows that the last batch reads."""
+        """The number of rows that the latest batch reads."""
         return self.lifted.last
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
-        """The stream of input rows, each as a group."""
+        """The stream of the input's rows, each converted to a group, and Spark's output mode for the stream."""
         self.groups.prepare_derived(spark)
         return self.lifted.stream(spark)
 
@@ -254,7 +259,8 @@ class Combined:
             self._write_measured(grouped, batch, expected)
 
     def _write_few(self, grouped: DataFrame, batch: int, expected: Expected) -> bool:
-        """Writes groups that are probably few, with a single Spark job; returns False if nothing was written."""
+        """Writes a batch that probably has few groups. A single Spark job computes the groups. Returns False if the
+        batch must be written in another way."""
         try:
             rows = grouped.toArrow()
         except (PySparkException, Py4JError):
@@ -266,7 +272,8 @@ class Combined:
         return not rows.num_rows or self.write_rows(rows, batch)
 
     def _write_measured(self, grouped: DataFrame, batch: int, expected: Expected) -> None:
-        """Counts the groups of a batch before choosing how to write them."""
+        """Computes and counts the groups of a batch. Then combines and writes them in this process or, if there are too
+        many, with Spark."""
         held = in_any_order(grouped).persist()
         try:
             count, read = held.selectExpr("count(*)", f"coalesce(sum({_READ}), 0)").collect()[0]
@@ -289,7 +296,8 @@ class Combined:
             return commit is not None
 
     def _grouped(self, frame: DataFrame, *, counts_rows: bool = False) -> DataFrame:
-        """Groups rows by key. Each of the rows is already a group, so rows with the same key are combined."""
+        """Combines all rows with the same key to one row. Each row is a group already, so the columns are combined with
+        the functions for groups."""
         from pyspark.sql import functions as f
 
         of_name = {"sum": f.sum, "min": f.min, "max": f.max}
@@ -303,7 +311,7 @@ class Combined:
         return frame.groupBy(*map(quoted_for_spark, self.groups.keys)).agg(*values, *count)
 
     def _merge(self, added: DataFrame, batch: int) -> None:
-        """Uses Spark to combine groups with the table's rows."""
+        """Combines groups with the table's rows and writes the result, both with Spark."""
         columns, keys = list(self.groups.functions), self.groups.keys
         own = rows_now(added.sparkSession, self.run.output.path)
         before = own.alias("t").join(added.alias("s"), same_values("t", "s", keys), "left_semi")

@@ -1,4 +1,5 @@
-"""Reads the rows of an input's commits with Arrow: added rows, rows of one captured table, or changes to rows."""
+"""Reads the rows of an input's commits with Arrow. Depending on the input, these are added rows, the changes of one
+upstream table in the log of a change data capture source, or rows of a change feed."""
 
 from __future__ import annotations
 
@@ -31,21 +32,21 @@ if TYPE_CHECKING:
     from rw_sql.runtime.views.strategy import ViewRun
 
 Actions = list[dict[str, Any]]
-"""The actions of a commit, as in Delta's log."""
+"""The actions of one commit, in the form of Delta's log."""
 
 _KNOWN = frozenset({"add", "remove", "commitInfo", "txn", "cdc", "metaData", "protocol"})
-"""The actions that this module can interpret."""
+"""The kinds of actions that this module can interpret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRows:
-    """Reads the rows of an input's commits.
+    """A reader of the rows of an input's commits.
 
     ``table`` is the input's table, ``schema`` are its columns, and ``delta_schema`` is the schema in the form of
-    Delta's log. ``upstream`` is the upstream table whose rows a table of a change data capture source reads; None for
-    any other input. If ``given.is_changing`` is true, the rows are the rows of the change feed, with the columns CHANGE
-    and VERSION. VERSION is a number that is higher in a later commit. ``is_signed`` is true if the view's query reads
-    signed rows.
+    Delta's log. ``upstream`` is the name of the upstream table if a table reads a change data capture source; None for
+    any other input. If ``given.is_changing`` is true, the rows come from the change feed and have the columns CHANGE
+    and VERSION. VERSION increases from commit to commit. ``is_signed`` is true if the view's query reads rows with a
+    sign: 1 for an added row, -1 for a removed row.
     """
 
     given: ViewInput
@@ -57,7 +58,7 @@ class CommitRows:
 
     @staticmethod
     def of(run: ViewRun, given: ViewInput) -> CommitRows:
-        """Reads the commits of an input of a view."""
+        """Returns the reader for an input of a view."""
         table = run.table_of(given)
         known = DeltaTable(table).schema()
         return CommitRows(
@@ -71,13 +72,13 @@ class CommitRows:
 
     @property
     def empty(self) -> pa.Table:
-        """The result of :meth:`rows` without rows."""
+        """A table without rows that has the columns of the result of :meth:`rows`."""
         return self._decodable(self._columns.empty_table())
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The key columns of the input, with their names in the input's files. A row replaces an earlier row with the
-        same values in these columns."""
+        """The names of the key columns in the input's files. A row of the input replaces an earlier row with the same
+        values in these columns."""
         stored = dict(self.given.aliases)
         return tuple(stored.get(key, key) for key in self.given.keys)
 
@@ -92,7 +93,7 @@ class CommitRows:
         return self.schema.append(pa.field(CHANGE, pa.string())) if self.given.is_changing else self.schema
 
     def selected(self, spark: SparkSession, rows: DataFrame) -> DataFrame:
-        """The result of :meth:`rows` in the form that the view's query reads."""
+        """Converts the result of :meth:`rows` to the frame that the view's query reads."""
         if self.is_signed:
             return signed_rows(self.given, rows.selectExpr(*self.given.selected, CHANGE))
         if self.given.is_changing:
@@ -100,16 +101,18 @@ class CommitRows:
         return selected_rows(spark, self.given, rows, is_live=bool(self.given.history), is_numbered=True)
 
     def has_rows(self, actions: Actions) -> bool:
-        """True if a commit has rows to read. These rows may all be rows of other upstream tables."""
+        """True if a commit has rows that a reader of the input's table must read. All of these may be rows of upstream
+        tables other than ``upstream``."""
         return any(map(_is_new, actions)) or (self.given.is_changing and any("cdc" in action for action in actions))
 
     def has_only_others(self, actions: Actions) -> bool:
-        """True if all rows of a commit are rows of other upstream tables."""
+        """True if all rows of a commit are rows of upstream tables other than ``upstream``."""
         return self.upstream is not None and rows_of_table(actions, self.upstream) == 0
 
     def require_plain(self, version: int, actions: Actions) -> None:
-        """Raises LeftToSparkError unless a commit only adds rows, removes old rows, rewrites files, or changes settings
-        that do not matter to a reader. If the input's change feed is read, a commit may contain any changes to rows."""
+        """Raises LeftToSparkError if this module cannot interpret a commit. It can interpret a commit that adds rows,
+        removes old rows, rewrites files, or changes settings that do not affect readers. If the input's change feed is
+        read, it can also interpret any changes to rows in the feed."""
         has_feed = self.given.is_changing and any("cdc" in action for action in actions)
         adds = any(map(_is_new, actions))
         for action in actions:
@@ -138,7 +141,8 @@ class CommitRows:
         )
 
     def rows(self, commits: Sequence[Actions]) -> pa.Table:
-        """The rows of commits. Raises MiscountError if the number of rows contradicts the counts in the commits."""
+        """The rows of ``commits``. Raises MiscountError if the number of rows contradicts the counts that the commits
+        record."""
         parts = [self._rows_of(file, number) for number, actions in enumerate(commits) for file in self._files(actions)]
         rows = self._decodable(pa.concat_tables(parts) if parts else self._columns.empty_table())
         counted = self.planned(commits).most
@@ -155,13 +159,13 @@ class CommitRows:
         return rows if self.upstream is None else numbered(rows, self.upstream)
 
     def _files(self, actions: Actions) -> list[dict[str, Any]]:
-        """The files with the rows of a commit."""
+        """The actions of those files that contain the rows of a commit to read."""
         feed = [action["cdc"] for action in actions if "cdc" in action] if self.given.is_changing else []
         return feed or [action["add"] for action in actions if _is_new(action)]
 
     def _rows_of(self, file: dict[str, Any], number: int) -> pa.Table:
-        """The rows of a data file, with the values of the table's partition columns. ``number`` is the number of the
-        commit."""
+        """The rows of a data file, with the values of the table's partition columns. ``number`` is the commit's
+        position in the batch, which becomes the value of VERSION."""
         root = self.table.removeprefix("file://")
         stored = pq.ParquetFile(f"{root}/{unquote(file['path'])}").read()
         values = file.get("partitionValues") or {}

@@ -1,10 +1,10 @@
-"""Handles batches that remove many rows from a table of a change data capture source. The reason is a TRUNCATE, or the
-end of a repeated snapshot.
+"""Handles batches with a TRUNCATE or the end of a repeated snapshot. Both can remove many rows at once from a table
+that reads a change data capture source.
 
-A repeated snapshot reads the upstream table again while the table keeps its existing rows. Rows whose keys have not
-arrived by the end of the snapshot no longer exist upstream and are deleted. A key counts as arrived even if a value of
-its row does not fit the column, because such a row exists upstream. In this case, the table keeps the row's previous
-values.
+A repeated snapshot reads the upstream table again while the table keeps its existing rows. A row whose key has not
+arrived by the end of the snapshot no longer exists upstream, and is deleted. A key counts as arrived even if a value of
+the arrived row does not fit its column, because the row exists upstream. In this case, the table keeps the values that
+it has for this key.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _IS_SEEN = "_rw_seen"
 
 
 def empties(rows: pa.Table) -> bool:
-    """True if one of ``rows`` empties the table, according to its ``_rw_op``."""
+    """True if one of the records ``rows`` is a TRUNCATE or the end of a repeated snapshot, according to the column
+    ``_rw_op``."""
     import pyarrow.compute as pc
 
     least = pc.min(rows[OP]).as_py()
@@ -46,10 +47,11 @@ def empties(rows: pa.Table) -> bool:
 def emptied(
     run: ViewRun, frame: DataFrame, own: DataFrame, keys: tuple[str, ...], settle: Callable[..., DataFrame]
 ) -> DataFrame:
-    """Returns the rows that a batch changes, with the column KEEP, if some of the batch's records empty the table
-    (:func:`empties`).
+    """Returns the rows of the table that a batch changes, with the column KEEP. Must be called if some of the batch's
+    records empty the table (:func:`empties`).
 
-    ``settle`` computes the new rows of the keys in a batch, from the batch's records and the table's rows.
+    ``settle`` is a function that computes the changed rows of the keys in a batch from the batch's records and the
+    table's rows.
     """
     key = [quoted_for_spark(name) for name in keys]
     at = f.struct(*(name for name in order(frame) if name != OP))
@@ -87,11 +89,11 @@ def _literal(at: object, frame: DataFrame) -> Column:
 
 
 def _seen(run: ViewRun, key: list[str], spark: SparkSession, end: Row) -> DataFrame:
-    """The keys that have arrived in the log since the beginning of a repeated snapshot. ``end`` is the batch of the
-    source (run and batch) in which this snapshot ends.
+    """The keys that have arrived in the log since the start of a repeated snapshot. ``end`` identifies the batch of the
+    source's ingest job, by run and number, in which this snapshot ends.
 
-    ``spark`` is the batch's session. In this session, a temporary view with the source's name cannot hide a user's
-    table.
+    ``spark`` is the batch's own session. The function creates a temporary view with the source's name in this session,
+    where the view cannot hide a table of the user.
     """
     spec = run.spec
     (given,) = spec.inputs
@@ -121,6 +123,7 @@ def _seen(run: ViewRun, key: list[str], spark: SparkSession, end: Row) -> DataFr
 
 
 def _at(batch: Row | None = None) -> Column:
-    """Returns the run and the batch of a row of the log, or of ``batch``, in a form in which they can be compared."""
+    """Returns a column with the run and the batch number of ``batch`` or, if it is None, of each row of the log. Values
+    of this column can be compared."""
     run, number = (f.col(RUN), f.col(BATCH)) if batch is None else (f.lit(batch[RUN]), f.lit(batch[BATCH]))
     return f.struct(run.cast("long").alias("run"), f.coalesce(number, f.lit(-1)).cast("long").alias("batch"))

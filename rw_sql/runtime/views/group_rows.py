@@ -1,8 +1,8 @@
 """Combines groups in this process's memory, with Arrow.
 
-A table of groups has key columns, whose values identify a group, and other columns, each with a function that combines
-the values of two groups (:data:`rw_sql.syntax.query.combined_groups.FUNCTIONS`). As in Spark, two NULLs in a key are
-equal, and a NULL in another column counts as no value.
+A table of groups has key columns, whose values identify a group. Each other column has a function that combines the
+values of two groups (:data:`rw_sql.syntax.query.combined_groups.FUNCTIONS`). As in Spark, two NULLs in a key column are
+equal, and the functions ignore a NULL in any other column.
 """
 
 from __future__ import annotations
@@ -20,28 +20,29 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _ALMOST = 0.999_999
-"""If a sum of rounded numbers is less than this fraction of a type's largest value, the exact sum certainly fits the
-type."""
+"""Sums are checked with rounded numbers. If the rounded sum is less than this fraction of a type's limit, the exact sum
+certainly fits the type."""
 
 _LARGEST_BIGINT = float(2**63)
 
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """The result of combining groups. ``groups`` contains all groups, and ``changed`` contains the groups that are new
-    or have changed. If the number of rows of each group is known, ``changed`` has a column KEEP. KEEP is false for a
-    group that has no row any more. ``groups`` does not contain such a group."""
+    """The result of combining groups. ``groups`` contains all groups that have rows, and ``changed`` contains the
+    groups that are new or have changed. If a column counts the rows of each group, ``changed`` has a column KEEP, which
+    is false for a group that no longer has rows."""
 
     groups: pa.Table
     changed: pa.Table
 
 
 def combine(groups: pa.Table, added: pa.Table, functions: Mapping[str, str]) -> Combination | None:
-    """Combines the rows in ``groups`` with the rows in ``added``. ``groups`` has at most one row for each key.
+    """Combines the groups in ``groups``, one for each key, with the rows in ``added``, of which several may have the
+    same key.
 
-    ``groups`` and ``added`` have the same columns. ``functions`` contains the function of each column. Returns None if
-    a sum may exceed the range of its type, or if Arrow compares values in another way than Spark (NaN). Raises
-    pa.ArrowException for a type that Arrow cannot combine.
+    ``groups`` and ``added`` have the same columns. ``functions`` maps each column's name to its function. Returns None
+    if a sum may exceed the range of its type, or if a minimum or maximum involves NaN, which Arrow and Spark compare
+    differently. Raises pa.ArrowException for a type that Arrow cannot combine.
     """
     keys = [name for name, function in functions.items() if function == KEY]
     others = {name: FUNCTIONS[function] for name, function in functions.items() if function != KEY}
@@ -71,19 +72,20 @@ def combine(groups: pa.Table, added: pa.Table, functions: Mapping[str, str]) -> 
 
 
 def _rows_with_keys(groups: pa.Table, added: pa.Table, keys: Sequence[str]) -> pa.Array:
-    """The positions of the groups whose keys ``added`` contains."""
+    """The positions in ``groups`` of those groups whose keys occur in ``added``."""
     at = _grouped_positions(groups, added, keys)
     return at.filter(pc.is_valid(at)).combine_chunks()
 
 
 def _in_order_of(touched: pa.Table, known: pa.Table, keys: Sequence[str]) -> pa.Array:
-    """Returns, for each touched group, the group's position in ``known``; NULL for a new group."""
+    """For each group in ``touched``, in the order of ``touched``: its position in ``known``, or NULL if the group is
+    new."""
     return _grouped_positions(known, touched, keys).combine_chunks()
 
 
 def _grouped_positions(groups: pa.Table, added: pa.Table, keys: Sequence[str]) -> pa.ChunkedArray:
-    """The position in ``groups`` of each key of ``added``; NULL for a key that ``groups`` lacks. The positions are in
-    the order in which the keys first occur in ``added``."""
+    """For each key of ``added``, in the order of first occurrence: its position in ``groups``, or NULL if ``groups``
+    does not contain the key."""
     names = [f"k{index}" for index in range(len(keys))]
 
     def labelled(rows: pa.Table, at: pa.Array, *, is_added: bool) -> pa.Table:
@@ -105,7 +107,7 @@ def _positions(rows: pa.Table) -> pa.Array:
 
 
 def _aggregated(rows: pa.Table, keys: Sequence[str], others: Mapping[str, str]) -> pa.Table | None:
-    """Returns one row for each key; None if a sum may exceed the range of its type."""
+    """Combines all rows with the same key to one row. Returns None if a sum may exceed the range of its type."""
     # Columns are named by position, because a result's columns have the names of the aggregates, and a key may have
     # such a name.
     names = {name: f"c{number}" for number, name in enumerate(rows.column_names)}
@@ -137,7 +139,8 @@ def _has_nan(*columns: pa.ChunkedArray) -> bool:
 
 
 def _limit_of(kind: pa.DataType) -> float | None:
-    """The smallest number that is too large for a column; None if the type has no limit."""
+    """The smallest number that is too large for a column of the type ``kind``; None if sums of this type are not
+    checked."""
     if pa.types.is_decimal(kind):
         return float(10 ** (kind.precision - kind.scale))
     return _LARGEST_BIGINT if pa.types.is_integer(kind) else None

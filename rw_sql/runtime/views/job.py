@@ -1,5 +1,5 @@
-"""The query of a table or materialized view: reads its inputs' tables and writes its own table, each batch exactly
-once."""
+"""The job of a table or materialized view. It runs the view's query over the tables of its inputs, and writes each
+batch to the view's own table exactly once."""
 
 from __future__ import annotations
 
@@ -63,19 +63,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FINISH_SECONDS = 600.0
-"""If the rows of a batch are already in the view, the batch must still be completed. This constant is the maximum time
-in seconds without progress by Spark during the completion.
+"""After a crash, the rows of a batch may be in the view although the batch is not complete in the checkpoint. The start
+of the job then completes this batch, and fails if Spark makes no progress for this number of seconds.
 
-Such a batch may be large and must be run exactly as planned.
+The limit is long because such a batch may be large, and must be run exactly as it was planned.
 """
 
 _LOOK_SECONDS = 0.05
 _OWN_GRACE_SECONDS = 10.0
-"""The maximum time in seconds that a stop waits for a batch of a direct reader."""
+"""The maximum time in seconds for which a stop waits for the end of a batch, if the view has direct readers."""
 
 
 def _note_all(context: Context, view: MaterializedViewRecord, version: int) -> None:
-    """If the view has direct readers, saves the metadata of the commits up to a version."""
+    """Saves the metadata of a view's commits up to a version. Called only if the view has direct readers."""
     note_ranges(context.warehouse, view)
     note_cleaned_ranges(context.warehouse, view, version)
     note_stretches(context.warehouse, context.metastore.snapshot(), view, version)
@@ -113,7 +113,7 @@ def _strategy_of(run: ViewRun) -> Strategy:
 
 @dataclass(slots=True)
 class View:
-    """One run of a view's query."""
+    """One run of the job of a view or table."""
 
     context: Context
     spec: ViewSpec
@@ -135,7 +135,8 @@ class View:
 
     @staticmethod
     def start(context: Context, spec: ViewSpec) -> View:
-        """Claims a run, fences earlier runs, finds the last written batch, and starts. Raises StalledError."""
+        """Claims a run, fences earlier runs, finds the last batch that was written, and starts the query or the
+        backfill. Raises StalledError if the job cannot run at present."""
         snapshot = context.metastore.snapshot()
         record = snapshot.get(spec.view_id)
         if not isinstance(record, MaterializedViewRecord):
@@ -210,7 +211,7 @@ class View:
         self.backfill.begin()
 
     def _start_anew(self, tables: Mapping[int, str]) -> None:
-        """Starts the query as a new run, whose batches count from 0."""
+        """Claims a new run, whose batches are numbered from 0, and starts its batches."""
         snapshot = self.context.metastore.snapshot()
         run = self.context.metastore.jobs.claim_run(self.spec.writer, snapshot.epoch, self.context.owner)
         with self._turn():
@@ -231,8 +232,8 @@ class View:
         self.output.before_commit = self.readers.require_same_log
 
     def _finish(self, batch: int) -> None:
-        """Completes a batch exactly as it was planned. The rows of this batch are in the view, but its state is not in
-        the checkpoint."""
+        """Runs a batch again exactly as it was planned, to complete it in the checkpoint. The rows of this batch are in
+        the view already, but its state is not in the checkpoint."""
         fault("reader.before_finish")
         try:
             query = self.streaming.query = self._started(self._writer({}).trigger(once=True))
@@ -280,9 +281,10 @@ class View:
         return RowMode(run, self.streaming, self._start_query, self._end_query, self._on_rows, writer_of(run))
 
     def _start_batches(self, tables: Mapping[int, str]) -> None:
-        """Starts a query, or a thread that writes small batches.
+        """Starts to write batches, with a streaming query or with a thread for small batches.
 
-        If ``tables`` is given, a query reads these tables in place of its inputs and ends after reading them.
+        ``tables`` are the backfill's staging tables by input id. If ``tables`` is not empty, a query reads these tables
+        instead of the inputs, and ends after it has read them.
         """
         if self.streaming.query is not None:
             self._end_query()  # The query has read the tables of the backfill to their end.
@@ -309,7 +311,7 @@ class View:
             return writer.start()
 
     def _end_query(self) -> None:
-        """Ends the query; the run continues."""
+        """Ends the query but not the run."""
         query = self.streaming.query
         if query is not None:
             query.stop()
@@ -317,13 +319,13 @@ class View:
         self._release_session()
 
     def _release_session(self) -> None:
-        """Releases the session of a query that has ended, for another query."""
+        """Releases the session of a query that has ended, so that another query can use it."""
         session, self.session = self.session, None
         self.context.sessions.release_if_alive(session)
 
     def _tell_errors(self) -> None:
-        """Counts the records that the last reported batch could not decode, for the metrics. Logs a warning, because no
-        table stores these records."""
+        """Adds the number of records that could not be decoded in the latest batch to the metrics. Also logs a warning,
+        because with direct readers no table stores these records."""
         query = self.streaming.query
         if self.readers is None or query is None:
             return
@@ -333,10 +335,11 @@ class View:
             logger.warning("%s: %d records of source %s could not be decoded", self.spec.job, errors, source)
 
     def _then_waiting(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
-        """Wraps ``write`` for a query. After a batch, the returned function waits if the next batch would have no rows
-        to write. After enough small batches, the returned function also hands the following batches over to a thread.
+        """Returns a function for a streaming query that calls ``write`` for each batch. After a batch without rows of a
+        table with a primary key, the function waits for such rows. After several small batches in a row, it also lets a
+        thread write the following batches.
 
-        The wait is outside the batch, so that a stop of the run does not have to wait for rows.
+        The function does not count as being in a batch while it waits, so that stopping the run need not wait for rows.
         """
 
         def write_and_wait(frame: DataFrame, batch: int) -> None:
@@ -378,8 +381,8 @@ class View:
             raise FencedError(f"{self.spec.job} was stopped")
 
     def _on_rows(self, rows: RowBatches, computed: pa.Table) -> None:
-        """Writes a batch that the thread has computed. Raises LeftToSparkError if a query must plan or write the
-        batch."""
+        """Writes the rows ``computed`` of a batch that the thread has computed. Raises LeftToSparkError if only a query
+        can plan or write the batch."""
         number = rows.number
         with self.streaming.batch():
             fault("view.in_batch")
@@ -396,8 +399,8 @@ class View:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """A context manager for writing a batch. A stop waits for the end of the ``with`` block, and nothing is written
-        after a stop."""
+        """A context manager inside which the run may write to its table. A stop of the run waits for the end of the
+        ``with`` block. After a stop, the context manager raises FencedError."""
         if self.readers is not None:
             self.readers.require_same_log()
         with self.streaming.turn():
@@ -409,7 +412,7 @@ class View:
         return self.streaming.is_unproven
 
     def failure(self) -> Failure | None:
-        """The reason why the run ended without being stopped; None while it runs."""
+        """The reason why the run ended although it was not stopped; None while it runs."""
         if self.backfill is not None:
             failure = self.backfill.failure()
             if failure is not None and self.streaming.stall is not None:
@@ -423,8 +426,8 @@ class View:
         return with_remedy(self.context, self.spec.inputs, failure, again, name=f"{kind} {name}", rebuild=rebuild)
 
     def begin_feed(self, spec: ViewSpec) -> bool:
-        """Adopts a new specification while the query runs. The new specification may differ from the current
-        specification only in that the table has a change feed.
+        """Adopts the new specification ``spec`` without a restart, if it differs from the current specification only in
+        that the table has a change feed. Turns on the table's change feed.
 
         Returns False if the job must be restarted.
         """
@@ -446,10 +449,10 @@ class View:
             self.readers.close()
 
     def stop(self) -> None:
-        """Stops the run. Afterwards, the run commits nothing. The checkpoint and state are kept.
+        """Stops the run. Afterwards, the run makes no commits. The checkpoint with the query's state is kept.
 
-        With direct readers, the batch in progress has more time to finish than without direct readers, because a direct
-        reader must read a cancelled batch again.
+        If the view has direct readers, the batch in progress gets additional time to finish, because a batch that is
+        cancelled must be read from the upstream again.
         """
         try:
             if self.backfill is not None:
@@ -473,7 +476,8 @@ class View:
         fault("view.after_stop")
 
     def _end_unstarted(self) -> None:
-        """Ends the thread, query and readers that a failed start has begun. Afterwards, the run commits nothing."""
+        """Ends the thread, the query and the readers that a failed :meth:`start` has started. Afterwards, the run makes
+        no commits."""
         try:
             self.rows.stop()
         finally:

@@ -1,4 +1,5 @@
-"""Defines the order of records with the same key, and the row that results from an existing row and a later record."""
+"""Defines in which order records with the same key are applied, and which row results if a record is applied to an
+existing row."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ OP = CHANGE_COLUMN[0]
 UNCHANGED, UNKNOWN = UNCHANGED_COLUMN[0], UNKNOWN_COLUMN[0]
 DELETE = -1
 ORDER = LOG_ORDER
-"""The columns that sort the records of a table. If an older version of rw_sql created the table, the table's query may
-lack the columns that newer versions have added."""
+"""The columns by which the records of a table are sorted. The query of a table that an older version of rw_sql created
+may lack some of these columns."""
 
 
 def later(one: Column, other: Column) -> Column:
@@ -32,7 +33,7 @@ def later(one: Column, other: Column) -> Column:
 
 
 def then_of(known: Column, given: Column, columns: Sequence[str], rows: KeyedRows) -> Column:
-    """The row that results from an existing row and a new record with its key."""
+    """The row that results if the record ``given`` is applied to the existing row ``known`` with the same key."""
     from pyspark.sql import functions as f
 
     if rows.conflict == IGNORE:
@@ -48,8 +49,8 @@ def then_of(known: Column, given: Column, columns: Sequence[str], rows: KeyedRow
 
 
 def is_as_new(known: Column, given: Column, version_columns: Sequence[str]) -> Column:
-    """True if ``given``, a new row, is not older than ``known``, the existing row. The version columns are compared one
-    after the other. NULL is older than all values."""
+    """True if the new row ``given`` has the same version as the existing row ``known``, or a later version. The version
+    columns are compared one after the other. NULL is older than all values."""
     from pyspark.sql import functions as f
 
     answer = f.lit(True)
@@ -82,10 +83,10 @@ def visible(frame: DataFrame) -> list[str]:
 
 
 def nullable(kind: DataType) -> DataType:
-    """A type with all its parts nullable, as in a table's rows.
+    """The type ``kind`` with all fields and elements nullable, as in the rows of a table.
 
-    Spark treats a column with a default as non-nullable, and does not cast nullable values to the type of such a
-    column.
+    This is needed because Spark treats a column with a default value as non-nullable, and does not cast nullable values
+    to the type of such a column.
     """
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 

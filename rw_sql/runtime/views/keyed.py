@@ -1,7 +1,7 @@
-"""Tables with a primary key: applies the records of a source key by key, in the order of the source's log.
+"""Maintains tables with a primary key. The records of each key are applied in the order of the source's log.
 
-If later records replace earlier records, only the last record of each key in a batch matters. Otherwise (DO NOTHING, DO
-UPDATE IF NOT NULL, WITH VERSION COLUMN), the records of a key are applied one by one to the table's row.
+If a later record replaces the whole row, only the last record of each key in a batch is applied. Otherwise (DO NOTHING,
+DO UPDATE IF NOT NULL, WITH VERSION COLUMN), the records of a key are applied to the table's row one after the other.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _EVENTS, _OLD, _NEW = "_rw_events", "_rw_old", "_rw_new"
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """The columns of a query's batches, and whether Arrow groups their records by key as Spark does. These facts are
-    the same for all batches of a run. This class stores the facts, because Spark takes several milliseconds to
-    determine them."""
+    """The columns of a query's batches. ``is_exact`` is true if Arrow groups their records by key as Spark does. Both
+    are the same for all batches of a run, and are stored here because Spark takes several milliseconds to determine
+    them."""
 
     columns: tuple[str, ...]
     is_exact: bool
@@ -61,13 +61,13 @@ class Keyed:
     run: ViewRun
     rows: KeyedRows
     last: Planned = field(default_factory=Planned, init=False)
-    """The number of rows that the last batch reads."""
+    """The number of rows that the latest batch reads."""
     _form: _Form | None = field(default=None, init=False)
     _is_idle: bool = field(default=False, init=False)
     _log: OrderedLog | None = field(default=None, init=False)
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
-        """The table's query over the rows of the source's log."""
+        """The table's query over the stream of the source's log, and Spark's output mode for the query."""
         for given in self.run.spec.inputs:
             register_view(self.run.input(spark, given), given.name)
         return as_in_files(spark.sql(self.run.spec.query), self.run.spec), "append"
@@ -101,8 +101,7 @@ class Keyed:
             write_changes(self.run, changes, batch, self.rows.primary_key)
 
     def _ordered_log(self, frame: DataFrame) -> OrderedLog | None:
-        """The log that the table's query reads; None if the query reads an upstream directly, or reads several
-        inputs."""
+        """The log that the table's query reads. None if the query reads an upstream directly, or has several inputs."""
         if self.run.readers is not None or len(self.run.spec.inputs) != 1:
             return None
         (given,) = self.run.spec.inputs
@@ -116,8 +115,8 @@ class Keyed:
         )
 
     def _in_order(self, frame: DataFrame, log: OrderedLog | None, batch: int) -> DataFrame:
-        """The records of a batch. The batches preserve the order of the records of each split: no record comes in a
-        later batch than the records that follow it in the split."""
+        """The records of a batch. The division into batches preserves the order of each split: if a record precedes
+        another record of its split, it is in the same batch or in an earlier batch."""
         spark = frame.sparkSession
         rows = None if log is None else log.rows(spark, batch)
         if rows is None:
@@ -128,14 +127,14 @@ class Keyed:
         return as_in_files(plain_sql(spark, self.run.spec.query), self.run.spec)
 
     def await_rows(self, batch: int, is_over: Callable[[], bool]) -> None:
-        """This method must be called after each batch. If the batch had no rows of this table, waits for at most a
-        second until such rows arrive or ``is_over`` returns true. Without this wait, Spark would run a batch for each
-        commit of another table in the log."""
+        """Must be called after each batch. If the batch had no rows of this table, waits until such rows arrive or
+        ``is_over`` returns true, but at most for a second. Without this wait, Spark would run a batch for each commit
+        in the log, even if the commit only has rows of other tables."""
         if self._is_idle and not self.run.tables:
             await_own_rows(self.run, batch, is_over)
 
     def _write_captured(self, frame: DataFrame, batch: int) -> None:
-        """Applies a batch of changes from a captured database. One of these changes may empty the table."""
+        """Applies a batch of records from a change data capture source. One of these records may empty the table."""
         own = frame.sparkSession.read.format("delta").load(self.run.output.path)
         if frame.where(f"`{OP}` < {DELETE}").isEmpty():
             changes = self._settled(frame, own)
@@ -144,8 +143,8 @@ class Keyed:
         write_changes(self.run, changes, batch, self.rows.primary_key)
 
     def _has_written_few(self, frame: DataFrame, batch: int, form: _Form) -> bool:
-        """Writes the last record of each key of a small batch through this process's memory, unless one of these
-        records omits values or empties the table.
+        """Writes the last record of each key of a small batch through this process's memory. If one of these records
+        omits values or empties the table, writes nothing and returns False.
 
         Returns False if nothing was written.
         """
@@ -160,7 +159,8 @@ class Keyed:
         return True
 
     def _has_written_last(self, frame: DataFrame, batch: int, *, is_captured: bool) -> bool:
-        """Does the same as :meth:`_has_written_few`, but for a larger batch. The records are decoded once."""
+        """Does the same as :meth:`_has_written_few`, but for a batch that is not small. Spark persists the last
+        records, so that the batch is decoded only once."""
         keys = self.rows.primary_key
         last = last_of_each(frame, keys, (OP,) if is_captured else ())
         conditions = [f"`{UNCHANGED}` IS NOT NULL"] if UNCHANGED in last.columns else []
@@ -176,8 +176,8 @@ class Keyed:
         return True
 
     def _settled(self, frame: DataFrame, own: DataFrame) -> DataFrame:
-        """Does the same as :func:`settled`. For each record, computed columns are computed from the row's values at the
-        time of that record."""
+        """Does the same as :func:`settled`, and also handles records that omit values. Computed columns of a changed
+        row are computed again from the row's final values."""
         if UNCHANGED not in frame.columns:
             return settled(frame, own, self.rows)
         moved = settled_moves(frame, own, self.rows)
@@ -201,10 +201,10 @@ class Keyed:
 
 
 def settled(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFrame:
-    """The rows of a table that a batch of records changes. The result has the column KEEP, which is false if the row's
-    key is deleted.
+    """The rows of a table that a batch of records changes. In the result, the column KEEP is false for a row that must
+    be deleted.
 
-    ``own`` are the table's rows.
+    ``frame`` contains the batch's records, and ``own`` the table's existing rows.
     """
     from pyspark.sql import functions as f
 

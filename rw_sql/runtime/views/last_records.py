@@ -18,13 +18,13 @@ _EXACT = frozenset({
     "bigint", "binary", "boolean", "date", "decimal", "int", "smallint", "string", "timestamp", "timestamp_ntz",
     "tinyint",
 })  # fmt: skip
-"""The types whose values Arrow compares as Spark does. Floating-point types are not included, because Spark treats all
-NaN values as equal, and also 0.0 and -0.0."""
+"""The types whose values Arrow compares as Spark does. Floating-point types are not among them: unlike Arrow, Spark
+treats all NaN values as equal, and 0.0 and -0.0 as equal."""
 
 
 def last_of_each(frame: DataFrame, key: Sequence[str], more: Sequence[str] = ()) -> DataFrame:
-    """Returns the last record of each key. The result has the column KEEP, which is false if the record deletes the
-    key, and the further columns ``more``."""
+    """Returns the last record of each key. In the result, the column KEEP is false for a record that deletes its key.
+    ``more`` are additional columns of ``frame`` to return."""
     from pyspark.sql import Window, functions
 
     keys = [functions.col(f"`{name}`") for name in key]
@@ -36,17 +36,18 @@ def last_of_each(frame: DataFrame, key: Sequence[str], more: Sequence[str] = ())
 
 
 def last_rows(frame: DataFrame, key: Sequence[str], more: Sequence[str] = (), *, is_exact: bool) -> pa.Table:
-    """Does the same as :func:`last_of_each` for a batch that is small enough for this process. Returns an Arrow table.
+    """Does the same as :func:`last_of_each` for a batch that fits into this process's memory. Returns an Arrow table.
 
-    Spark only decodes the records. Grouping a few rows by a window would take Spark longer than the rest of the batch,
-    because Spark must analyze and plan each step for each batch. ``is_exact`` is the result of :func:`is_exact`.
+    If ``is_exact``, the result of :func:`is_exact`, is true, Spark only decodes the records, and Arrow finds the last
+    ones. For a few rows, a window function in Spark would take longer than the rest of the batch, because Spark
+    analyzes and plans it for each batch.
     """
     return last_of_rows(frame.toArrow(), key, more) if is_exact else last_of_each(frame, key, more).toArrow()
 
 
 def last_of_rows(rows: pa.Table, key: Sequence[str], more: Sequence[str] = ()) -> pa.Table:
-    """Does the same as :func:`last_rows` for records in this process's memory. Arrow must group the keys of these
-    records as Spark does (:func:`are_exact`)."""
+    """Does the same as :func:`last_rows` for records that are in this process's memory. Must be called only if Arrow
+    groups these records by key as Spark does (:func:`are_exact`)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -60,8 +61,8 @@ def last_of_rows(rows: pa.Table, key: Sequence[str], more: Sequence[str] = ()) -
 
 
 def rows_alone(last: pa.Table) -> pa.Table | None:
-    """Returns the last records of keys as rows of the table, with the column KEEP. Returns None if a record omits
-    values or empties the table, because in this case the result depends on the table's rows."""
+    """Converts the last records of keys to rows of the table, with the column KEEP. Returns None if a record omits
+    values or empties the table, because the new rows then depend on the table's existing rows."""
     names = last.column_names
     if UNCHANGED in names and last[UNCHANGED].null_count < last.num_rows:
         return None
@@ -71,7 +72,7 @@ def rows_alone(last: pa.Table) -> pa.Table | None:
 
 
 def last_row_of_each(rows: pa.Table, key: Sequence[str], sorted_by: Sequence[str]) -> pa.Table:
-    """The last row of each key, in the order of the columns ``sorted_by``."""
+    """The last row of each key if the rows are sorted by the columns ``sorted_by``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -92,10 +93,10 @@ def _told(frame: DataFrame) -> list[str]:
 
 
 def is_exact(frame: DataFrame, key: Sequence[str]) -> bool:
-    """True if Arrow groups the records by the columns ``key`` as Spark does."""
+    """True if Arrow groups the records of ``frame`` by the columns ``key`` exactly as Spark does."""
     return are_exact({field.name: field.dataType.simpleString() for field in frame.schema.fields}, key)
 
 
 def are_exact(kinds: Mapping[str, str], key: Sequence[str]) -> bool:
-    """Does the same as :func:`is_exact`, but the columns are given with Spark's names of their types."""
+    """Does the same as :func:`is_exact`. ``kinds`` maps the names of columns to Spark's names of their types."""
     return all(kinds.get(name, "").partition("(")[0] in _EXACT for name in key)

@@ -1,7 +1,8 @@
-"""Keeps a table of a captured database from running a batch for each commit of other tables.
+"""Keeps a table that reads a change data capture source from running a batch for each commit that has only rows of
+other tables.
 
-The log of a change data capture source contains the changes of all tables of the source, and each table reads the whole
-log. A batch without rows takes Spark about as much time as a batch with rows.
+The log of such a source contains the changes of all its upstream tables, and each table of rw_sql reads the whole log.
+Spark needs about as much time for a batch without rows as for a batch with rows.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ if TYPE_CHECKING:
     from rw_sql.runtime.views.strategy import ViewRun
 
 MOST_SECONDS = 1.0
-"""The maximum time in seconds for which a table waits after a batch without rows of its own. A statement of another
-process that waits for the table may have to wait this much longer."""
+"""The maximum time in seconds for which a table waits after a batch without rows of its own. If a statement of another
+process waits for the table, this time may be added to its wait."""
 
 _LOOK_SECONDS = 0.02
 """The interval in seconds between two checks of the log. Each check is one call to the file system."""
 
 ASKED_SECONDS = 2.0
-"""A statement counts as waiting for this number of seconds after its last request for the table's job. A waiting FLUSH
-repeats its request several times within this time."""
+"""For this number of seconds after a statement has requested the table's next batch, the statement counts as waiting. A
+FLUSH that still waits repeats its request several times within this time."""
 
 
 def await_own_rows(run: ViewRun, batch: int, is_over: Callable[[], bool]) -> None:
     """Waits after a batch that has read no row of the table, for at most :data:`MOST_SECONDS`.
 
-    Returns at once in three cases: the log has rows of the table after that batch, a statement waits for the table, or
-    ``is_over`` returns true. In an object store, this function never waits, because each check of the log would be a
-    request.
+    The wait ends early in three cases: the log has rows of the table after that batch, a statement waits for the table,
+    or ``is_over`` returns true. In an object store, this function never waits, because each check of the log would
+    require a request to the store.
     """
     (given,) = run.spec.inputs
     warehouse, table, upstream = run.context.warehouse, run.table_of(given), upstream_table(given)

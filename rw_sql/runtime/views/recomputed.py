@@ -1,9 +1,9 @@
-"""Handles views whose rows are recomputed from the rows of their inputs. Either only the rows that are affected by
-changes are recomputed, or all rows are recomputed.
+"""Maintains views whose rows are recomputed after their inputs have changed. Depending on the strategy, either only the
+rows that the changes affect are recomputed, or all rows.
 
-A batch has an end version for each input. After the batch, the view equals the result of its query on the inputs as of
-these versions. The checkpoint stores these end versions before the batch begins, and the batch reads the inputs as of
-these versions. Therefore, a repeated batch yields the same rows.
+Each batch has an end version for each input. The checkpoint stores the end versions before the batch begins, and the
+batch reads the inputs as of their end versions. Afterwards, the view equals the result of its query on these versions.
+Therefore, a batch that is run again yields the same rows.
 """
 
 from __future__ import annotations
@@ -45,11 +45,13 @@ EXACT_JSON = {
     "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
     "timestampNTZFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
 }
-"""The options of ``to_json`` with which only equal rows have equal text. By default, Spark omits microseconds."""
+"""The options of Spark's ``to_json`` with which different rows always have different texts. With the default options,
+the text lacks microseconds."""
 
 
 def same_values(one: str, other: str, names: Sequence[str]) -> Column:
-    """Returns the condition that two aliased frames have equal values in these columns. Two NULLs count as equal."""
+    """Returns the join condition that the columns ``names`` have equal values in the frames with the aliases ``one``
+    and ``other``. Two NULLs count as equal."""
     from pyspark.sql import functions
 
     condition = functions.lit(True)
@@ -61,7 +63,8 @@ def same_values(one: str, other: str, names: Sequence[str]) -> Column:
 
 
 def write_changes(run: ViewRun, changes: DataFrame, batch: int, keys: Sequence[str]) -> None:
-    """Writes changed rows, which have the column KEEP, by their keys. Writes nothing if there are no changed rows."""
+    """Writes changed rows: each row replaces the row with the same key or, if its column KEEP is false, deletes that
+    row. Makes no commit if there are no changed rows."""
     held = changes.persist()
     try:
         write_held(run, held, batch, keys, held.count())
@@ -70,7 +73,8 @@ def write_changes(run: ViewRun, changes: DataFrame, batch: int, keys: Sequence[s
 
 
 def write_held(run: ViewRun, held: DataFrame, batch: int, keys: Sequence[str], count: int) -> None:
-    """Does the same as :func:`write_changes`, for ``count`` rows that the caller has persisted."""
+    """Does the same as :func:`write_changes` for the frame ``held``, which the caller has persisted and which has
+    ``count`` rows."""
     if count and may_hold(held, count):
         rows = run.fitted(held.toArrow())
         exactly(count).require(RowCount(written=rows.num_rows))
@@ -83,20 +87,21 @@ def write_held(run: ViewRun, held: DataFrame, batch: int, keys: Sequence[str], c
 
 @dataclass(slots=True)
 class Changed:
-    """The strategy for a view that filters or projects the rows of another view, if these rows change. The query is
-    applied again to each changed row."""
+    """The strategy for a view that filters or projects the rows of an input whose rows may be updated and deleted. The
+    query is applied again to each changed row."""
 
     run: ViewRun
     last: Planned = field(default_factory=Planned, init=False)
-    """The number of rows that the last batch reads."""
+    """The number of rows that the latest batch reads."""
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
-        """The changes to the view's rows, including deletes."""
+        """The stream of changes to the input's rows, including deletes, and Spark's output mode."""
         (given,) = self.run.spec.inputs
         return _without_old(feed_frame(self.run.context, spark, given)), "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Applies the last change of each key. A row for which the query returns no row any more is deleted."""
+        """Applies the last change of each key of the input. If the query no longer returns a row for this key, the
+        view's row is deleted."""
         from pyspark.sql import Window, functions
 
         (given,) = self.run.spec.inputs
@@ -127,19 +132,21 @@ class Changed:
 
 
 def _without_old(changes: DataFrame) -> DataFrame:
-    """The changes without the old rows of updates."""
+    """A change feed has two rows for each update. Returns the changes without the rows that contain the old values."""
     return changes.where(f"{CHANGE} <> 'update_preimage'")
 
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """The strategy for a query whose affected rows, or whole result, are recomputed and compared with the table."""
+    """The strategy for a query of which the affected rows, or all rows, are recomputed and compared with the view's
+    table."""
 
     run: ViewRun
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
-        """A stream that starts a batch when an input changes. If the view is recomputed in parts, the stream's rows
-        identify the affected rows of the view; otherwise, each row of the stream is the constant 1."""
+        """A stream that triggers a batch when an input changes, and Spark's output mode. If only affected rows of the
+        view are recomputed, the stream's rows identify these rows. Otherwise, each row of the stream is the constant
+        1."""
         spec = self.run.spec
         for given in spec.inputs:
             register_view(touched_frame(self.run.context, spark, given), given.name)
@@ -149,7 +156,8 @@ class Recomputed:
         return spark.sql(each), "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Replaces the affected rows of the view with the query's current result."""
+        """Recomputes the affected rows, or all rows, as of the batch's end versions, and writes the differences to the
+        view."""
         from pyspark.sql import functions
 
         run, spec = self.run, self.run.spec
@@ -191,14 +199,15 @@ class Recomputed:
 
 
 def exact_text(name: str) -> Column:
-    """Returns a struct as text. Only equal values have equal texts."""
+    """Returns the struct column ``name`` as text. Different values always have different texts."""
     from pyspark.sql import functions
 
     return functions.to_json(name, EXACT_JSON)
 
 
 def _numbered(rows: DataFrame) -> DataFrame:
-    """Adds a key to the rows: a digest of the row, and its index among equal rows."""
+    """Adds a key column to rows without a key. The key consists of a digest of the row and the row's number among equal
+    rows."""
     from pyspark.sql import Window, functions
 
     every = functions.struct(*(f"`{name}`" for name in rows.columns))
@@ -208,5 +217,5 @@ def _numbered(rows: DataFrame) -> DataFrame:
 
 
 def strategy_of(run: ViewRun) -> Changed | Recomputed:
-    """The strategy for a view that is recomputed in parts or as a whole."""
+    """The strategy for a view whose affected rows, or all of whose rows, are recomputed."""
     return Changed(run) if run.spec.maintenance.strategy == CHANGES else Recomputed(run)

@@ -1,9 +1,9 @@
 """Computes the small batches of a row-by-row view without a streaming query.
 
-A streaming query plans each batch again, and Delta's source lists and filters the files of each batch with Spark.
-Planning and filtering take several times as long as reading, computing and writing a few rows. This module reads the
-files of new commits with Arrow, and computes the rows with :class:`rw_sql.runtime.spark.row_query.RowQuery`. It stores
-its progress in the query's checkpoint, so that a streaming query can continue at any time.
+For each batch, a streaming query plans the query again, and Delta's source lists and filters files with Spark jobs. For
+a few rows, this takes several times as long as reading, computing and writing the rows. This module reads the files of
+new commits with Arrow, and computes the rows with :class:`rw_sql.runtime.spark.row_query.RowQuery`. It stores its
+progress in the checkpoint of the view's streaming query, so that a streaming query can continue there after any batch.
 """
 
 from __future__ import annotations
@@ -47,12 +47,13 @@ if TYPE_CHECKING:
     from rw_sql.runtime.views.strategy import ViewRun
 
 _MOST_COMMITS = 200
-"""The maximum number of commits that are read for one batch."""
+"""The maximum number of commits that a batch of this module reads."""
 
 
 def may_have_row_batches(warehouse: Warehouse, spec: ViewSpec) -> bool:
-    """True if the job of a view or table may be a row-by-row query over the appended or changed rows of one table
-    of the warehouse."""
+    """True if, according to the specification, the job of a view or table may have batches of this module. Its query
+    must read appended or changed rows of a single table of a local warehouse, without a direct reader or a watermark.
+    This function does not check that the query is row-by-row."""
     if not warehouse.is_local or len(spec.inputs) != 1 or spec.readers:
         return False
     (given,) = spec.inputs
@@ -63,15 +64,15 @@ def may_have_row_batches(warehouse: Warehouse, spec: ViewSpec) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRows:
-    """A view's query, prepared for batches of a few rows, and the reader of the commits of the view's input."""
+    """A view's query that is prepared for batches of a few rows, and the reader for commits of the view's input."""
 
     query: RowQuery
     commits: CommitRows
 
     @staticmethod
     def of(run: ViewRun, spark: SparkSession) -> PreparedRows | None:
-        """Prepares the query of a view for which :func:`may_have_row_batches` is true; None if the query is not
-        row-by-row."""
+        """Prepares the query of a view for which :func:`may_have_row_batches` is true. Returns None if the query is not
+        row-by-row, or if this version of Spark does not support such a preparation."""
         (given,) = run.spec.inputs
         commits = CommitRows.of(run, given)
 
@@ -95,25 +96,27 @@ class PreparedRows:
 
 @dataclass(slots=True)
 class RowBatches:
-    """The batches of one run of a view. Not thread-safe. The view's streaming query must not run at the same time."""
+    """The batches of one run of a view that are computed without a streaming query. Not thread-safe. The view's
+    streaming query must not run at the same time."""
 
     run: ViewRun
     prepared: PreparedRows
     batches: CheckpointBatches
     _read: int
-    """The first version that has not been checked for rows yet."""
+    """The first version of the input's table whose commit was not read yet."""
     _pending: list[Actions] = field(default_factory=list)
-    """The commits from ``batches.begin`` to ``_read`` with rows to read."""
+    """Those commits from version ``batches.begin`` up to, but not including, ``_read`` that have rows for the next
+    batch."""
     _skipped_at: float | None = None
-    """Some commits after ``batches.begin`` may add only rows of other tables. This attribute is the time
-    (``time.monotonic()``) at which the first such commit was read; None if there is no such commit."""
+    """The time (``time.monotonic()``) at which the first commit since ``batches.begin`` that has only rows of other
+    upstream tables was read; None if there is no such commit."""
 
     @staticmethod
     def may_begin(run: ViewRun) -> bool:
-        """True if :meth:`of` probably finds a position in the view's checkpoint, or creates a position.
+        """True if :meth:`of` can probably continue at the checkpoint's position, or begin without a checkpoint.
 
-        If a process was killed in :meth:`of`, some files remain. This method removes these files, because Spark could
-        not start on such a checkpoint.
+        If a process was killed in :meth:`of`, it may have left an incomplete checkpoint, with which Spark cannot start.
+        This method removes the files of such a checkpoint.
         """
         warehouse = run.context.warehouse
         if newest_planned(warehouse, run.checkpoint) >= 0:
@@ -123,8 +126,8 @@ class RowBatches:
 
     @staticmethod
     def of(run: ViewRun, prepared: PreparedRows) -> RowBatches | None:
-        """Continues at the position in the view's checkpoint. A view without a checkpoint begins with the first version
-        of its input, if all commits of the input exist.
+        """Returns the batches after the position in the view's checkpoint. If the view has no batch in its checkpoint
+        and all commits of the input still exist, the batches begin with the input's first version.
 
         Returns None if only Spark can continue at this position.
         """
@@ -143,10 +146,11 @@ class RowBatches:
         return self.batches.done + 1
 
     def has_next(self) -> bool:
-        """True if there are rows to read, or if a batch was planned and not completed.
+        """True if a batch must be written: there are rows to read, a planned batch is not complete, or the position
+        must advance past rows of other upstream tables.
 
-        Raises LeftToSparkError if the batch is not small, or if a commit does anything except adding rows and removing
-        old rows.
+        Raises LeftToSparkError if only a query can run the batch: it is not small, it has too many commits, a commit
+        was cleaned up, or :meth:`CommitRows.require_plain` refuses a commit.
         """
         warehouse, commits = self.run.context.warehouse, self.prepared.commits
         newest = latest_version(warehouse, commits.table) if self.batches.planned is None else self.batches.planned - 1
@@ -166,15 +170,16 @@ class RowBatches:
         return self.batches.planned is not None or bool(self._pending) or self._must_advance()
 
     def _note(self, actions: Actions) -> None:
-        """Adds a commit with new rows to the next batch, unless all rows belong to other tables."""
+        """Adds a commit that has rows to the next batch, unless all its rows belong to other upstream tables."""
         if self.prepared.commits.has_only_others(actions):
             self._skipped_at = self._skipped_at or time.monotonic()
         else:
             self._pending.append(actions)
 
     def _must_advance(self) -> bool:
-        """True if a batch without rows must be planned. Such a batch records in the checkpoint which commits were read.
-        The batch is planned at once if a statement waits for the table, and otherwise once a second."""
+        """True if a batch without rows must be planned, to record in the checkpoint that commits with only rows of
+        other upstream tables were read. This is due at once if a statement waits for the table, and otherwise a second
+        after the first such commit was read."""
         if self._skipped_at is None:
             return False
         is_due = time.monotonic() - self._skipped_at >= MOST_SECONDS
@@ -204,11 +209,11 @@ class RowBatches:
         return rows
 
     def plan(self) -> None:
-        """Plans the batch in the checkpoint, unless the batch is already planned. Must be called before the rows of the
-        batch are committed.
+        """Records the batch as planned in the checkpoint, unless it is already planned. Must be called before the rows
+        of the batch are committed.
 
-        Raises FencedError if another process has planned the batch, and LeftToSparkError if a query must plan the
-        batch.
+        Raises FencedError if another process has planned the batch, and LeftToSparkError if the plan cannot be written
+        here.
         """
         if self.batches.planned is not None:
             return
@@ -222,7 +227,8 @@ class RowBatches:
             ) from error
 
     def complete(self) -> None:
-        """Completes the batch in the checkpoint, once its rows are in the view's table."""
+        """Records the batch as complete in the checkpoint. Must be called after its rows were committed to the view's
+        table."""
         self.batches.complete()
         self._pending.clear()
         self._skipped_at = None
@@ -233,8 +239,8 @@ class RowBatches:
 
 
 def _first_version(run: ViewRun) -> int | None:
-    """The version at which a view without a checkpoint may begin to read its input; None if Spark must read the table's
-    rows first."""
+    """The version at which a view without a checkpoint may begin to read the commits of its input. None if Spark must
+    first read the rows that the input's table already has."""
     (given,) = run.spec.inputs
     warehouse, table = run.context.warehouse, run.table_of(given)
     young = YoungTable.of(warehouse, table)
@@ -249,6 +255,6 @@ def _first_version(run: ViewRun) -> int | None:
 
 
 def _has_no_links(error: OSError) -> bool:
-    """True if a file system has no hard links. rw_sql uses hard links to write a file without replacing another
-    file."""
+    """True if the error shows that the file system has no hard links. rw_sql uses a hard link to create a file only if
+    no file with this name exists."""
     return error.errno in (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)

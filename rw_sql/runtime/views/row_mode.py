@@ -1,8 +1,8 @@
-"""Decides whether a streaming query or a thread writes the batches of a row-by-row view.
+"""Decides whether a streaming query or a thread of this process writes the batches of a view whose query is row-by-row.
 
-The thread writes small batches (:mod:`rw_sql.runtime.views.row_batches`). The thread and the query take each other's
-place as :mod:`rw_sql.runtime.jobs.batch_mode` describes. A run begins with a query only if the thread cannot continue
-at the checkpoint's position.
+The thread writes small batches (:mod:`rw_sql.runtime.views.row_batches`). :mod:`rw_sql.runtime.jobs.batch_mode`
+describes when the thread and the query replace each other. A run begins with the thread, unless the thread cannot
+continue at the checkpoint's position.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ if TYPE_CHECKING:
 
 
 _MOST_LEFT = 20
-"""A thread may take the query's place only if there are at most this number of commits after the query's last batch."""
+"""A thread may replace the query only if there are at most this number of commits after the query's last batch."""
 
 
 @dataclass(slots=True)
 class RowMode:
-    """Determines whether one run of a view writes its batches with a query or with a thread.
+    """The means of one run of a view for writing its batches: a query or a thread.
 
-    ``start_query`` starts a query at the checkpoint's position, and ``end_query`` ends the query. ``write`` is a
-    function that writes one batch of the thread. Its arguments are the run's :class:`RowBatches` and the rows of the
-    batch. ``writer`` writes the rows; None if only a query can write the rows.
+    ``start_query`` is a function that starts a query at the checkpoint's position, and ``end_query`` ends the query.
+    ``write`` is a function that writes a batch that the thread has computed. Its arguments are the run's
+    :class:`RowBatches` and the rows of the batch. ``writer`` determines how rows are written; None if only a query can
+    write rows.
     """
 
     run: ViewRun
@@ -72,7 +73,7 @@ class RowMode:
         )
 
     def begin(self) -> bool:
-        """Starts a thread; returns False if the run must begin with a query."""
+        """Starts the thread. Returns False, and starts nothing, if the run must begin with a query."""
         if self.run.spec.keyed is not None:
             # An earlier run may have ended after it had read all shares of a commit.
             StoredShares(warehouse=self.run.context.warehouse, checkpoint=self.run.checkpoint).forget_read()
@@ -89,8 +90,8 @@ class RowMode:
         return True
 
     def take(self, rows: pa.Table) -> Callable[[int], None]:
-        """Does the same as :meth:`rw_sql.runtime.views.row_writers.RowWriter.take`. Raises LeftToSparkError if a query
-        must write the rows."""
+        """Does the same as :meth:`rw_sql.runtime.views.row_writers.RowWriter.take`, but raises LeftToSparkError instead
+        of returning None."""
         try:
             commit = None if self.writer is None else self.writer.take(rows)
         except (PySparkException, Py4JError, pa.ArrowException, OSError) as error:
@@ -100,15 +101,16 @@ class RowMode:
         return commit
 
     def after_batch(self, batch: int, planned: Planned) -> None:
-        """Must be called after each batch of the query. ``planned`` is the number of rows that the batch has read. A
-        thread takes the query's place after small batches, if the rest of the input is a small batch too."""
+        """Must be called after each batch of the query. ``planned`` is the number of rows that the batch has read.
+        After several small batches, a thread replaces the query if the remaining commits of the input also form a small
+        batch."""
         if not self.mode.is_possible:
             return
         is_small = planned.is_small and self._is_rest_small(batch)
         self.mode.after_batch(batch, is_small=is_small, prepare=self._prepare)
 
     def stop(self) -> None:
-        """Stops the query or the thread, if one has begun. The batch in progress has a short time to finish."""
+        """Stops the query or the thread, if one is running. The batch in progress has a short time to finish."""
         thread = self.streaming.thread
         self.mode.stop()
         self._end_announcements()
@@ -118,8 +120,9 @@ class RowMode:
             self.run.context.sessions.release_if_alive(session)
 
     def _is_rest_small(self, batch: int) -> bool:
-        """True if the commits after a batch of the query are few, and have few rows. New commits may arrive faster than
-        the query writes its batches."""
+        """True if the commits after the query's batch ``batch`` are few and have few rows in total. The batch itself
+        may be small although many commits follow it, because commits may arrive faster than the query writes its
+        batches."""
         warehouse, (given, *_) = self.run.context.warehouse, self.run.spec.inputs
         end = end_of_batch(warehouse, self.run.checkpoint, batch)
         newest = latest_version(warehouse, self._table)
@@ -138,8 +141,8 @@ class RowMode:
         return self.run.table_of(self.run.spec.inputs[0])
 
     def _prepare(self) -> bool:
-        """Prepares the query once; returns False if the query is not row-by-row, or if its rows cannot be written
-        here."""
+        """Prepares the query, unless it is already prepared. Returns False if the query is not row-by-row, or if its
+        rows cannot be written without Spark."""
         if self._prepared is None and self.writer is not None:
             session = self.run.context.sessions.new((), self.run.spec.parallelism)
             try:

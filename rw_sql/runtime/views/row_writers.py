@@ -23,17 +23,19 @@ class RowWriter(Protocol):
     """Writes the rows that a view's query returns for a small batch. Not thread-safe."""
 
     def prepare(self, session: SparkSession, kinds: dict[str, str]) -> bool:
-        """Sets the session of the query, and the columns of its result with Spark's names of their types.
+        """Must be called before :meth:`take`. ``session`` is the session of the view's query. ``kinds`` maps the
+        columns of the query's result to Spark's names of their types.
 
         Returns False if the rows of this query cannot be written without Spark.
         """
         ...
 
     def take(self, rows: pa.Table) -> Callable[[int], None] | None:
-        """Computes the changes that a batch makes to the view's table. The caller must have called ``require_turn`` of
-        the output before.
+        """Computes the changes that the rows of a batch make to the view's table. Before the call, the caller must call
+        ``require_turn`` of the run's output.
 
-        Returns a function that commits these changes under the batch's number; None if a query must write the batch.
+        Returns a function that commits these changes under the batch's number, which is its argument. Returns None if a
+        query must write the batch.
         """
         ...
 
@@ -54,7 +56,7 @@ def writer_of(run: ViewRun) -> RowWriter | None:
 
 @dataclass(slots=True)
 class AppendedRows:
-    """Appends all rows."""
+    """A writer that appends all rows to the view's table."""
 
     run: ViewRun
 
@@ -75,7 +77,8 @@ class AppendedRows:
 
 @dataclass(slots=True)
 class ReplacedRows:
-    """Replaces the rows of a view with rows that have the column KEEP."""
+    """A writer for rows with the column KEEP. Each row replaces the view's row with the same key or, if KEEP is false,
+    deletes it."""
 
     run: ViewRun
 
@@ -91,7 +94,7 @@ class ReplacedRows:
 
 @dataclass(slots=True)
 class LastRows:
-    """Replaces the rows of a table with the last record of each key."""
+    """A writer for a table with a primary key. The last record of each key replaces or deletes the table's row."""
 
     run: ViewRun
     keys: tuple[str, ...]
@@ -101,8 +104,8 @@ class LastRows:
         return are_exact(kinds, self.keys)
 
     def take(self, rows: pa.Table) -> Callable[[int], None] | None:
-        """See :class:`RowWriter`. If a record omits values or empties the table, the table's rows are needed, and only
-        a query reads these rows."""
+        """See :class:`RowWriter`. Returns None if a record omits values or empties the table. In this case, the changes
+        depend on the table's existing rows, which only a query reads."""
         more = [OP] if OP in rows.column_names else []
         last = rows_alone(last_of_rows(rows, self.keys, more) if rows.num_rows else rows)
         if last is None:

@@ -1,4 +1,4 @@
-"""Defines the interface of a strategy, and the objects that a strategy receives."""
+"""Defines the interface of a strategy, and the object that gives a strategy access to its run."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewRun:
-    """One run of a view's job, with the members that the view's strategy uses.
+    """Those members of one run of a view's job that the view's strategy uses.
 
-    ``turn`` is a context manager for writing a batch. A stop waits for the end of the ``with`` block. After a stop, the
-    context manager raises FencedError. ``tables`` are the staging tables (by input id) that are read up to their end in
-    place of the inputs.
+    ``turn`` returns a context manager inside which the run may write to the view's table. A stop of the run waits for
+    the end of the ``with`` block. After a stop, the context manager raises FencedError. ``readers`` is None if the view
+    reads no upstream directly. During a backfill, ``tables`` are the staging tables, by input id, that are read to
+    their end instead of the inputs.
     """
 
     context: Context
@@ -43,22 +44,22 @@ class ViewRun:
 
     @property
     def _first_bytes(self) -> str | None:
-        """Returns the limit in bytes of a batch for an input with a watermark. The view's first batch has no limit, and
-        later batches have the usual limit.
+        """The maximum number of bytes of a batch for an input with a watermark. The first batch of a view is not
+        limited; for later batches, the result is None, which means the usual limit.
 
-        All existing rows are read in the first batch. In the first batch, no row counts as late, regardless of the
+        The first batch thus reads all existing rows. Spark treats no row of the first batch as late, regardless of the
         order of the rows.
         """
         is_first = not self.context.warehouse.list_names(f"{self.checkpoint}/commits")
         return UNLIMITED if is_first else None
 
     def table_of(self, given: ViewInput) -> str:
-        """The table to read for an input."""
+        """The path of the table to read for an input: a staging table of the backfill, or the input's own table."""
         return self.tables.get(given.id) or path_of(self.context.warehouse, given)
 
     def input(self, spark: SparkSession, given: ViewInput) -> DataFrame:
-        """Returns the stream of one input. The stream reads the input's log or table, or reads the upstream with a
-        direct reader."""
+        """Returns the stream of one input. The stream reads the upstream if the input has a direct reader, and
+        otherwise the input's log or table."""
         own = self.readers.frame(spark, given) if self.readers is not None else None
         if own is not None:
             return own
@@ -67,12 +68,11 @@ class ViewRun:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the view's table, including hidden columns."""
+        """The columns of the view's table, including the hidden columns that queries do not return."""
         return pa.schema(self.output.table.schema().to_arrow())
 
     def fitted(self, rows: pa.Table) -> pa.Table:
-        """Returns rows with the table's columns and types, and with the column KEEP if the given rows have this
-        column."""
+        """Converts rows to the table's columns and types. If ``rows`` has the column KEEP, the result has it too."""
         schema = self.schema
         if KEEP in rows.column_names:
             schema = schema.append(pa.field(KEEP, pa.bool_()))
@@ -80,15 +80,16 @@ class ViewRun:
 
 
 class Strategy(Protocol):
-    """A way to write the batches of a view's query to the view's table."""
+    """A strategy: it defines the streaming query of a view, and how a batch of this query changes the view's table."""
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
-        """The streaming query and its output mode."""
+        """The frame of the streaming query, and Spark's output mode for the query."""
         ...
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Writes one batch in one commit with the batch's number. Makes no commit if nothing changes.
+        """Writes one batch in one commit that records the batch's number. Makes no commit if no row of the table
+        changes.
 
-        After a crash, the method is called again with the same batch, unless the commit was made.
+        If the process ends before the commit, the method is called again with the same batch.
         """
         ...

@@ -1,4 +1,5 @@
-"""Handles queries that Spark itself keeps up to date. The rows of such a query are appended, or replace rows by key."""
+"""Maintains views whose query Spark Structured Streaming computes incrementally. The rows of a batch are appended to
+the view's table, or replace its rows with the same keys."""
 
 from __future__ import annotations
 
@@ -35,14 +36,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Streamed:
-    """The strategy for a query over appended rows, or over the changes to a view. Each change has a sign: 1 for an
-    added row, -1 for a removed row."""
+    """The strategy for a query over appended rows, or over the changes to its input's rows. Each change has a sign: 1
+    for an added row, -1 for a removed row."""
 
     run: ViewRun
     steps: tuple[str, ...] | None = None
-    """Spark's names for the steps of a row-by-row query; None for other queries."""
+    """Spark's names for the steps of the query's plan if the query is row-by-row; None for other queries."""
     last: Planned = field(default_factory=Planned, init=False)
-    """The number of rows that the last batch reads."""
+    """The number of rows that the latest batch reads."""
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The view's query, with each input read as a stream, and Spark's output mode for the query."""
@@ -57,8 +58,8 @@ class Streamed:
         return frame, "update" if has_state else "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Writes a batch through the driver's memory if the batch is known to fit into this memory, otherwise through
-        Spark."""
+        """Writes a batch through the driver's memory if the batch certainly fits into it. Otherwise, Spark measures the
+        batch first, or writes it."""
         planned = self.last = self.planned(batch)
         expected = expected_rows(self.run, planned, self.steps)
         if planned.most == 0 and self.steps is not None:
@@ -74,7 +75,7 @@ class Streamed:
                 self.run.output.append_frame(frame, batch, expected=expected)
 
     def _write_rows(self, frame: DataFrame, batch: int, expected: Expected = ANY) -> None:
-        """Writes a batch through the driver's memory and delta-rs."""
+        """Collects the rows of a batch in the driver's memory and writes them with delta-rs."""
         rows = self.run.fitted(frame.toArrow())
         expected.require(RowCount(written=rows.num_rows))
         with self.run.turn():
@@ -84,7 +85,8 @@ class Streamed:
                 self.run.output.append_rows(rows, batch)
 
     def _write_measured(self, frame: DataFrame, batch: int) -> None:
-        """Measures a batch of unknown size before choosing how to write it."""
+        """Computes and measures a batch of unknown size. Then writes it through the driver's memory or, if it is too
+        large, with Spark."""
         output, keys = self.run.output, self.run.spec.keys
         with _measured(frame) as (held, count):
             if may_hold(held, count):
@@ -97,7 +99,7 @@ class Streamed:
                     output.append_frame(held, batch, expected=exactly(count))
 
     def planned(self, batch: int) -> Planned:
-        """The number of rows that a batch reads."""
+        """The number of rows that the batch with this number reads, as far as it is known."""
         if self.run.readers is not None:
             return self.run.readers.planned(self.run.output.ranges)
         if len(self.run.spec.inputs) != 1:
@@ -119,9 +121,10 @@ class Streamed:
 
 
 def expected_rows(run: ViewRun, planned: Planned, steps: tuple[str, ...] | None) -> Expected:
-    """The expected number of rows of a batch. ``steps`` are the steps of a row-by-row query; None for other queries.
+    """The expected number of rows in the result of a batch that reads ``planned`` rows. ``steps`` are the plan's steps
+    of a row-by-row query; None for other queries.
 
-    If the view's groups are combined, the result is the number of rows before the combination.
+    If the batch's groups are combined with the view's groups, the result is the number of rows before the combination.
     """
     has_state = bool(run.spec.keys) and not run.spec.maintenance.combine
     if steps is None or "Generate" in steps or has_state or planned.most is None or run.readers:
@@ -138,9 +141,9 @@ def expected_rows(run: ViewRun, planned: Planned, steps: tuple[str, ...] | None)
 
 @contextmanager
 def _measured(frame: DataFrame) -> Iterator[tuple[DataFrame, int]]:
-    """A context manager that persists and counts a batch.
+    """A context manager that provides a persisted frame of a batch, and its number of rows.
 
-    Persisting also ensures that a stateful batch is computed only once.
+    Because the frame is persisted, a batch of a stateful query is computed only once.
     """
     held = in_any_order(frame).persist()
     try:
@@ -150,7 +153,8 @@ def _measured(frame: DataFrame) -> Iterator[tuple[DataFrame, int]]:
 
 
 def upstream_table(given: ViewInput) -> str | None:
-    """The upstream table whose rows a table of a change data capture source reads; None for any other input."""
+    """The name of the upstream table if ``given`` is the change data capture source of a table; None for any other
+    input."""
     if given.live_from is None:
         return None
     captured = source_definition(given.decoded_by).cdc_table
@@ -158,7 +162,8 @@ def upstream_table(given: ViewInput) -> str | None:
 
 
 def rows_of_nothing(context: Context, spec: ViewSpec) -> pa.Table:
-    """The result of an aggregation without groups before there is any input; empty if HAVING excludes this result."""
+    """The single row of an aggregation without GROUP BY before there is any input. Empty if HAVING excludes this
+    row."""
     with context.sessions.lent() as spark:
         rows = _rows_of_nothing(context, spec, spark)
     names = [column["name"] for column in json.loads(spec.schema)["fields"]]

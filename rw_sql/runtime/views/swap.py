@@ -1,4 +1,4 @@
-"""Replaces the tables of views with rebuilt tables, as soon as the rebuilt tables have caught up."""
+"""Replaces the table of a view with the rebuilt table after the rebuilt table has caught up with the old one."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
 
 
 _ENDS: dict[tuple[str, int, int, str], int] = {}
-"""A rebuilt view may have input tables that the view's old query does not read. For each such table, this cache
-contains the version after the last version that had new rows when the rebuild was first checked. The key is (warehouse,
-view, generation, table).
+"""The query of a rebuild may read input tables that the view's old query does not read. For each such table, this cache
+contains the version before which the rebuild must have read everything. This is the version after the last one that had
+new rows at the first check. The key is (warehouse, view, generation, table).
 
-The cache is in memory only: a process that takes over begins with its own first check.
+The cache is only in memory. A process that takes over the jobs begins with its own first check.
 """
 
 _CHECKS = "swap-checks"
 _CHECK_SECONDS = 1.0
-"""The time in seconds for which the owner waits for a check that reads tables of the user."""
+"""The maximum time in seconds for which the owner waits for the result of a check that reads tables of the user."""
 
 _RECENT_SECONDS = 10.0
-"""The result of a check that reads tables of the user is used for at most this number of seconds."""
+"""The result of a check that reads tables of the user expires after this number of seconds."""
 
 
 def swap_rebuilt(context: Context) -> bool:
-    """Swaps rebuilt views that have caught up; returns True if a view was swapped.
+    """Swaps the views of one group of rebuilds that have all caught up. Returns True if views were swapped.
 
-    If a rebuilt view reads another rebuilt view, both views are swapped together.
+    If a rebuilt view reads another rebuilt view, both are in the same group and are swapped in one commit.
     """
     snapshot = context.metastore.snapshot()
     if not snapshot.all("rebuild"):
@@ -73,8 +73,8 @@ def swap_rebuilt(context: Context) -> bool:
 
 
 def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord) -> bool:
-    """True if the backfill of the new table is complete, and the new table's query has read as much of each input as
-    the old table's query."""
+    """True if the backfill of the new table is complete, and the new query has read each input at least as far as the
+    old query."""
     view = snapshot.get(rebuild.view_id)
     if not isinstance(view, MaterializedViewRecord):
         return True
@@ -120,12 +120,12 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
 
 
 def _in_time(context: Context, key: tuple[int, int], check: Callable[[], bool]) -> bool:
-    """Returns the result of a check that reads the user's own tables. The stores of these tables may not respond.
-    Returns False if the result is not known yet.
+    """Returns the result of ``check``, which reads the user's own tables, or False if the result is not known yet. The
+    store of such a table may be unresponsive.
 
-    The owner's other jobs do not wait for such a store: the check runs in the background, and the next calls with the
-    same ``key`` return its result. The result of a slow check is used for some seconds. Therefore, the results for
-    several views that are swapped together can be known at the same time.
+    The check runs in the background, so that the owner does not wait for such a store. Later calls with the same
+    ``key`` return its result. The true result of a slow check stays valid for _RECENT_SECONDS. Therefore, the results
+    for several views that are swapped together can be true at the same time.
     """
     pending: dict[tuple[int, int], tuple[Future[tuple[bool, float]], float]] = context.made.setdefault(_CHECKS, {})
     if key not in pending:
@@ -146,11 +146,10 @@ def _in_time(context: Context, key: tuple[int, int], check: Callable[[], bool]) 
 
 
 def _has_data(context: Context, table: str, first: int, end: int) -> bool:
-    """True if a version of a table has added or removed rows. Considers the versions from ``first`` to the version
-    before ``end``.
+    """True if one of a table's versions from ``first`` up to, but not including, ``end`` has added or removed rows.
 
-    Versions without rows, such as the fence of a new run, do not count. The old query may have passed such a version,
-    while the new query stays before it until new rows arrive.
+    Versions without changes to rows, such as the fence of a new run, do not count. The old query may have read past
+    such a version, whereas the new query stops before it until new rows arrive.
     """
     if first >= end:
         return False

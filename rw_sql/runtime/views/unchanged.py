@@ -1,10 +1,11 @@
-"""Fills in, from the existing rows, the values that records omit because these values did not change.
+"""Fills in values that records omit because these values did not change. The values come from the existing rows.
 
-The log's column ``_rw_unchanged`` lists these values (see :mod:`rw_sql.runtime.decoding.change_formats.unchanged`),
-because NULL alone would be ambiguous. If no row with these values is known, the values become NULL, and the row's
-``_rw_unknown`` lists the values until a record provides them. ``SELECT * FROM `t$errors` `` shows such rows. If another
-snapshot of a captured table reads a row again, the row's column INCLUDE timestamp is filled in from the existing row
-too.
+The log's column ``_rw_unchanged`` lists the omitted values (see
+:mod:`rw_sql.runtime.decoding.change_formats.unchanged`), because a NULL may also be a record's actual value. If the
+table has no row from which an omitted value can be filled in, the value is unknown and becomes NULL. The row's column
+``_rw_unknown`` lists unknown values until a record provides them. ``SELECT * FROM `t$errors` `` shows such rows. If a
+repeated snapshot of an upstream table reads a row again, the row's column INCLUDE timestamp is also filled in from the
+existing row.
 """
 
 from __future__ import annotations
@@ -52,12 +53,13 @@ _NONE = "array<string>"
 
 
 def with_unknown(frame: DataFrame) -> DataFrame:
-    """Adds the column ``_rw_unknown``, which the table also has, to records. The column is NULL in all records."""
+    """Adds the table's column ``_rw_unknown`` to records, with the value NULL."""
     return frame.withColumn(UNKNOWN, f.lit(None).cast(_NONE))
 
 
 def filled(given: Column, known: Column, unchanged: Column, row: StructType, rows: KeyedRows) -> Column:
-    """Returns a record's row, with omitted values filled in from the existing row."""
+    """Returns the record's row ``given``, with the omitted values ``unchanged`` filled in from the existing row
+    ``known``."""
     paths = dict(rows.paths)
     if not paths:
         return given
@@ -93,8 +95,8 @@ def _merged(path: str, new: Column, old: Column, unchanged: Column, kind: DataTy
 
 
 def _untold(given: Column, row: StructType, paths: dict[str, str]) -> Column:
-    """Returns the columns that are NULL in a record and that therefore keep their existing values (DO UPDATE IF NOT
-    NULL)."""
+    """Returns the paths of the columns that are NULL in a record. With DO UPDATE IF NOT NULL, these columns keep their
+    existing values."""
     nulls = (
         f.when(given.getField(field.name).isNull(), f.lit(paths[field.name]))
         for field in row.fields
@@ -104,8 +106,9 @@ def _untold(given: Column, row: StructType, paths: dict[str, str]) -> Column:
 
 
 def _unknown(known: Column, unchanged: Column, stays: Column) -> Column:
-    """The paths of the unknown values. If no row is known, these are the paths of all omitted values; otherwise, the
-    paths of the omitted values that were already unknown."""
+    """The paths of the values that are unknown after a record was applied. If there is no existing row, these are the
+    paths of all omitted values. Otherwise, these are the paths of those values that the record omits and that were
+    unknown in the existing row."""
     none = f.array().cast(_NONE)
     marks = f.filter(unchanged, lambda path: ~path.isin(MOVED, KEPT_TIME))
     before = known.getField(UNKNOWN)
@@ -123,7 +126,7 @@ def _covers(path: Column, other: Column) -> Column:
 
 
 def recomputed(changes: DataFrame, spec: ViewSpec) -> DataFrame:
-    """Returns changed rows whose computed columns the table's query has computed again."""
+    """Returns changed rows with computed columns that the table's query has computed again from the other columns."""
     table = spec.inputs[0]
     names = {stored: name for name, stored in spec.stored_names}
     renamed = changes.select(*(f.col(quoted_for_spark(name)).alias(names.get(name, name)) for name in changes.columns))
@@ -137,11 +140,11 @@ def recomputed(changes: DataFrame, spec: ViewSpec) -> DataFrame:
 
 
 def settled_moves(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFrame | None:
-    """Does the same as ``settled`` for rows whose key changed and whose records omit values. Returns None if there are
-    no such rows.
+    """Does the same as :func:`rw_sql.runtime.views.keyed.settled` for a batch with records that change a row's key and
+    omit values. Returns None if the batch has no such records.
 
-    The omitted values are the values that the old key's row had when the key changed. Records of keys between which
-    rows moved are therefore applied together.
+    The omitted values of such a record are those that the row with the old key had when the key changed. Therefore, the
+    records of all keys between which rows moved are applied together, in their order.
     """
     moved = frame.where(f.array_contains(UNCHANGED, MOVED))
     if moved.isEmpty():
@@ -205,13 +208,13 @@ def settled_moves(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFram
 
 
 def exact_text_of(names: Sequence[str]) -> Column:
-    """Returns the columns ``names`` as text. The texts are equal only for equal values."""
+    """Returns the columns ``names`` as one text. Different values always have different texts."""
     return f.to_json(f.struct(*(f.col(quoted_for_spark(name)) for name in names)), EXACT_JSON)
 
 
 def _groups(moves: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Maps keys to representatives. Keys between which rows moved form connected groups, and each group has one
-    representative."""
+    """Divides keys into groups: keys between which rows moved, directly or through other keys, are in the same group.
+    Returns a map from each key to the key that represents its group."""
     parents: dict[str, str] = {}
 
     def root(key: str) -> str:
