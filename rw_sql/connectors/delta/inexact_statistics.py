@@ -2,9 +2,10 @@
 skip files with rows that it needs.
 
 - *Floating-point columns*: delta-rs computes the minimum and the maximum of a column without its NaN values. For Spark,
-NaN is greater than every number. - *Decimals of more than 15 digits*: delta-rs writes their minimum and maximum as
-floating-point numbers of 64 bits, which store only the first 15 digits exactly. For decimals without decimal places,
-delta-rs writes integers of at most 64 bits.
+  NaN is greater than every number.
+- *Decimals of more than 15 digits*: delta-rs writes their minimum and maximum as floating-point numbers of 64 bits,
+  which store only the first 15 digits exactly. For decimals without decimal places, delta-rs writes integers of at most
+  64 bits.
 """
 
 from __future__ import annotations
