@@ -94,9 +94,8 @@ class TopicLoad(Load):
         super().__init__()
 
     def _add(self, rows: list[dict[str, int]]) -> None:
-        produce(
-            self._bootstrap, self._topic, [Record(value=json.dumps(row).encode(), partition=row["id"] % 2) for row in rows]
-        )
+        records = [Record(value=json.dumps(row).encode(), partition=row["id"] % 2) for row in rows]
+        produce(self._bootstrap, self._topic, records)
 
 
 class Client:
