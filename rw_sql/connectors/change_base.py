@@ -50,6 +50,7 @@ class ChangeBase(PlainConnector):
     offsets_count: str | None = None
     passed_text = "the slot was moved, or the server removed log that it needs (wal_status lost): the slot begins at"
     kept_text = "the server keeps its log until the source continues to read, so the server's disk may fill"
+    positions_count_bytes = True
     table_prefix = ("schema", "public")
     table_quotes = '"'
     """The characters that may enclose a part of a table's name as quotation marks. The first of them is the usual
@@ -97,6 +98,10 @@ class ChangeBase(PlainConnector):
         """Returns False: unless a subclass overrides this method, the connector creates no publication."""
         return False
 
+    def slot_removal(self, options: Mapping[str, str]) -> str | None:
+        """Returns None: the server has no slots."""
+        return None
+
     def count_changes(
         self,
         options: Mapping[str, str],
@@ -105,6 +110,7 @@ class ChangeBase(PlainConnector):
         tables: Collection[str],
         *,
         only_first: bool = False,
+        includes_earlier: bool = True,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> ChangeCount | None:
         """Returns None: unless a subclass overrides this method, the connector cannot count changes."""

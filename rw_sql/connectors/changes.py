@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rw_sql.connectors.base import SplitState, UpstreamSplit
+    from rw_sql.connectors.slot_details import SlotDetails
     from rw_sql.errors import ErrorCode
 
 INSERT, UPDATE, DELETE, SNAPSHOT, TRUNCATE = "c", "u", "d", "r", "t"
@@ -243,47 +244,6 @@ def unread_column(table: str, name: str, declared: str, there: Collection[str]) 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlotDetails:
-    """The columns of SHOW SOURCE SPLITS for a slot.
-
-    ``retained_bytes`` is the size of the log that the server keeps for the slot. ``lag_bytes`` is the size of the part
-    of the log after the acknowledged position. ``status`` is PostgreSQL's ``wal_status``: reserved, extended,
-    unreserved or lost. ``safe_bytes`` is the number of bytes that the server can still write to the log before it may
-    invalidate the slot; None if there is no limit.
-
-    MySQL has no slots. For MySQL, ``name`` is the oldest file of its binary log, ``status`` is the time for which the
-    server keeps files, ``files`` are the first position and the size in bytes of each file, and ``per_byte`` is the
-    number of positions per byte.
-    """
-
-    name: str
-    acknowledged: int | None
-    restart: int | None
-    end: int
-    status: str | None
-    retained_bytes: int | None
-    lag_bytes: int | None
-    safe_bytes: int | None
-    active_pid: int | None
-    cluster: str
-    incarnation: str | None
-    files: tuple[tuple[int, int], ...] = ()
-    per_byte: int = 1
-
-    def bytes_behind(self, position: int) -> int:
-        """The number of bytes of the server's log between ``position`` and the end of the log."""
-        if not self.files:
-            return max(0, self.end - position)
-        firsts = [first for first, _ in self.files[1:]]
-        behind = 0
-        for (first, size), after in zip(self.files, [*firsts, None], strict=True):
-            if after is None or position < after:
-                last = min(size, max(0, self.end - first) // self.per_byte)  # Encrypted files have a header.
-                behind += max(0, last - max(0, position - first) // self.per_byte)
-        return behind
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeCount:
     """The number of those transactions between two positions that changed a table of the source, and the number of
     their changes.
@@ -317,8 +277,13 @@ class ChangeReader(Protocol):
     """Reads the changes to a source's tables over one connection. One thread at a time calls its methods, except
     :meth:`close`, which any thread may call."""
 
-    def open(self, position: SplitState, tables: Mapping[str, TableProgress]) -> None:
+    def open(self, position: SplitState, tables: Mapping[str, TableProgress], *, reached: int | None = None) -> None:
         """Checks that the server still has all changes after ``position``, and starts to read them.
+
+        ``reached`` is the position that earlier readers reached; None if it is unknown, or if the tables are read
+        again. ``reached`` is before ``position`` if a statement has moved the source forward. The log between the two
+        positions may then contain changes of a transaction that is committed after ``position``, such as an XA
+        transaction of MySQL.
 
         Raises CaptureError if the slot is missing, recreated, invalidated, in use, or ahead of the position. Also
         raises CaptureError if the position is from another server or timeline, if the publication lacks a table, or if
@@ -364,6 +329,8 @@ class ChangeConnector(Protocol):
     """
     kept_text: str
     """A clause for a notice. The clause describes what happens to the upstream's log while a source is paused."""
+    positions_count_bytes: bool
+    """True if the difference of two positions is the number of bytes between them in the upstream's log."""
     table_prefix: tuple[str, str]
     """The name of an upstream table has two parts. This pair contains the word for the first part, and an example of
     it."""
@@ -450,6 +417,19 @@ class ChangeConnector(Protocol):
         respond."""
         ...
 
+    def check_position(
+        self, options: Mapping[str, str], position: SplitState, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> None:
+        """Raises CaptureError if a reader cannot continue at ``position``, or if the server does not respond. The error
+        is the one that :meth:`ChangeReader.open` would raise for the slot and the position.
+        """
+        ...
+
+    def slot_removal(self, options: Mapping[str, str]) -> str | None:
+        """The statement that drops the slot and that a user must run on the server; None if the server has no
+        slots."""
+        ...
+
     def count_changes(
         self,
         options: Mapping[str, str],
@@ -458,13 +438,16 @@ class ChangeConnector(Protocol):
         tables: Collection[str],
         *,
         only_first: bool = False,
+        includes_earlier: bool = True,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> ChangeCount | None:
         """Counts the transactions that end after ``start`` and at or before ``end``, and that changed one of the
         upstream tables ``tables``. If ``only_first`` is true, counts only the first of these transactions. If the
         upstream itself selects tables, as PostgreSQL's publication does, ignores ``tables`` and counts the changes to
-        the selected tables. Returns None if the upstream cannot count them, for example while the source is being read,
-        or after some of the transactions were removed.
+        the selected tables. If ``includes_earlier`` is false, does not count transactions whose changes precede
+        ``start`` in the log: a reader that a move takes back to ``start`` does not read them again. Returns None if the
+        upstream cannot count them, for example while the source is being read, or after some of the transactions were
+        removed.
         """
         ...
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from rw_sql.connectors.changes import SlotDetails
 from rw_sql.connectors.mysql_cdc import server as mysql
 from rw_sql.connectors.postgres_cdc import server as postgres
 from rw_sql.connectors.postgres_cdc import source, validation
+from rw_sql.connectors.slot_details import SlotDetails
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements.source import ResetSourceSplits
 

@@ -192,6 +192,10 @@ def test_a_pause_a_new_slot_and_a_snapshot_once_more(database: Database) -> None
         "DELETE FROM {s}.t WHERE id BETWEEN 20 AND 30",
         "INSERT INTO {s}.t VALUES (1000, 'unseen')",
     )
+    (row,) = session.sql("SHOW SOURCE SPLITS pg")
+    assert (row.status, row.slot) == ("UNREADABLE", None)
+    again = "RESET SOURCE SPLITS pg ALLOW GAPS WITH (FORGET_OFFSETS = true)"
+    assert row.reason == f'replication slot "{other}" does not exist: {again} reads every table again'
     session.run("RESUME SOURCE pg")
     wait_until(lambda: session.job("pg").state == "STALLED", "the source to be stalled")
     assert other in session.job("pg").reason

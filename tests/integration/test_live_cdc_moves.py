@@ -261,7 +261,11 @@ def test_a_move_to_a_copy_of_the_slot_is_undone_or_rewound_to_the_first_slot(sho
     for verb in ("UNDO OPERATION {}", "REWIND SOURCE pg TO OPERATION {}"):
         shop.pause()
         before, rows = shop.arrived(), len(session.rows_of("pg", "op"))
-        session.run(f"ALTER SOURCE pg UNSAFE SET (slot.name = '{copied_slot(shop)}')")
+        copy = copied_slot(shop)
+        session.questions.clear()
+        session.run(f"ALTER SOURCE pg UNSAFE SET (slot.name = '{copy}')")
+        left = "run on that server: SELECT pg_drop_replication_slot('{}')"
+        assert left.format(shop.database.slot) in session.questions[-1].preview
         epoch = shop.newest_operation()
         shop.resume()
         shop.require_arrived(before)
@@ -273,6 +277,7 @@ def test_a_move_to_a_copy_of_the_slot_is_undone_or_rewound_to_the_first_slot(sho
         said = predicted(session.questions[-1].preview)
         assert shop.create_sql() == shop.definition
         assert (said.gap, said.repeated) == (0, 0), said.text
+        assert left.format(copy) in said.text
         shop.resume()
         shop.require_arrived(before)
         if verb.startswith("REWIND"):

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rw_sql.connectors.base import GroupOffsets, SplitState, UpstreamSplit
-from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamTable
+from rw_sql.connectors.changes import CaptureError, ChangeCount, Lack, UpstreamTable
 from rw_sql.connectors.kafka.source import topics_of
 from rw_sql.connectors.schemas.client import RegisteredSchema
 from rw_sql.connectors.sink import SinkLook
+from rw_sql.connectors.slot_details import SlotDetails
 from rw_sql.connectors.snapshots import ColumnMisfit
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Snapshot
@@ -103,6 +104,8 @@ class CannedWorld:
     upstream_tables: dict[str, UpstreamTable] = field(default_factory=dict)
     lacks: tuple[Lack, ...] = ()
     slot: SlotDetails | None = None
+    obstacle: CaptureError | None = None
+    """The reason why the reader of a database cannot continue."""
     changes: ChangeCount | None = None
     schemas: dict[str, RegisteredSchema] = field(default_factory=dict)
     registry_error: str | None = None

@@ -29,8 +29,9 @@ from rw_sql.plan.ports.tables import TableLook
 from rw_sql.runtime.control.checkpoint_folders import CheckpointFolders
 
 if TYPE_CHECKING:
-    from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamTable
+    from rw_sql.connectors.changes import ChangeCount, Lack, UpstreamTable
     from rw_sql.connectors.sink import SinkShape
+    from rw_sql.connectors.slot_details import SlotDetails
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import BackfillProgress, JobStatus, RewindPoint
     from rw_sql.metastore.records import OperationRecord, SecretRecord, StoredState
@@ -208,7 +209,11 @@ class CannedUpstreams(Port):
         return self.world.lacks
 
     def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
-        return self.world.slot
+        slot = self.world.slot
+        return slot if slot is not None and visible(options).get("slot.name", slot.name) == slot.name else None
+
+    def find_obstacle(self, connector: str, options: PlannedOptions, position: SplitState) -> CaptureError | None:
+        return self.world.obstacle
 
     def lacks_slot(self, connector: str, options: PlannedOptions) -> bool:
         return self.world.slot is None
@@ -222,6 +227,7 @@ class CannedUpstreams(Port):
         tables: tuple[str, ...],
         *,
         only_first: bool = False,
+        includes_earlier: bool = True,
     ) -> ChangeCount | None:
         return self.world.changes
 

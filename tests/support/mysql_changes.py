@@ -62,12 +62,12 @@ class Replica:
         self.progress = {name: TableProgress(table=name, chunk_rows=self.chunk_rows) for name in self.names}
         self.rows = {name: {} for name in self.names}
 
-    def open(self) -> MysqlReader:
+    def open(self, reached: int | None = None) -> MysqlReader:
         """Opens a new reader at the committed position. Progress and position are converted to their stored form and
-        back."""
+        back. ``reached`` is the position before a move."""
         made = MysqlReader(self.options)
         stored = {name: TableProgress.from_json(each.to_json()) for name, each in self.progress.items()}
-        made.open(self.state, stored)
+        made.open(self.state, stored, reached=reached)
         self.reader = made
         return made
 

@@ -13,7 +13,7 @@ from rw_sql.cli.interface.options import WarehouseOption, output_option, require
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rw_sql.runtime.status.doctor import Finding
+    from rw_sql.runtime.status.findings import Finding
 
 
 OUTPUTS = ("text", "json")
@@ -27,8 +27,8 @@ def doctor_command(
     ] = False,
 ) -> None:
     """Find inconsistencies in a warehouse: definitions that do not parse, checkpoints without tables, leftover folders
-    and locks, operations without an outcome, jobs that should run but do not, a warehouse that cannot be written. Does
-    not start Spark.
+    and locks, operations without an outcome, jobs that should run but do not, slots of captured databases that are
+    missing or no longer read, a warehouse that cannot be written. Does not start Spark.
 
     The exit status is 1 if there are findings. --repair never removes anything that a job or a statement may still
     use.

@@ -67,6 +67,8 @@ class MysqlReader:
         self._folded = False
         self._is_mariadb = False
         self._prepared: tuple[int, ...] = ()
+        self._skipped_from: int | None = None
+        """The position from which a move has skipped transactions, until the stream has passed the skipped part."""
         self._by_name: dict[tuple[str, str], tuple[str, ...]] = {}
         self._backlog: deque[Transaction] = deque()
         self._touched: dict[str, dict[str, int]] = {}
@@ -83,10 +85,13 @@ class MysqlReader:
         self._end = 0
         self._is_closed = False
 
-    def open(self, position: SplitState, tables: Mapping[str, TableProgress]) -> None:
+    def open(self, position: SplitState, tables: Mapping[str, TableProgress], *, reached: int | None = None) -> None:
         """See :meth:`ChangeReader.open`."""
         try:
             facts = facts_over(self._sql())
+            if reached is not None and reached < position.offset:
+                # Files before the server's oldest file cannot be read.
+                self._skipped_from = max(reached, facts.start)
             self._position = self._returned = position.offset
             self._folded = facts.folds_names
             self._is_mariadb, self._end = facts.is_mariadb, facts.end
@@ -172,7 +177,7 @@ class MysqlReader:
         position, starts the stream before these transactions."""
         self._backlog.clear()
         self._maps.clear()
-        sequence, at, _ = parts_of(min((self._position, *self._prepared)))
+        sequence, at, _ = parts_of(min((self._position, *self._earlier_starts())))
         file = next((log.name for log in facts.logs if log.sequence == sequence), None)
         if file is None:
             raise CaptureError(
@@ -187,6 +192,12 @@ class MysqlReader:
             is_folded=self._folded,
         )
         self._stream.start(file, at, watched)
+
+    def _earlier_starts(self) -> tuple[int, ...]:
+        """The positions before the reader's position from which the stream must start, because transactions that begin
+        there may be committed after the reader's position."""
+        skipped = () if self._skipped_from is None else (self._skipped_from,)
+        return tuple(sorted({*self._prepared, *skipped}))
 
     def _fold(self, name: str) -> str:
         return name.lower() if self._folded else name
@@ -227,7 +238,7 @@ class MysqlReader:
     def _check_log(self) -> None:
         """Waits for the first event, and checks that the log file is the same file that earlier runs read."""
         assert self._stream is not None
-        sequence, _, _ = parts_of(min((self._position, *self._prepared)))
+        sequence, _, _ = parts_of(min((self._position, *self._earlier_starts())))
         deadline = time.monotonic() + self._timeout
         while (created := self._stream.created(sequence)) is None:
             received, _ = self._stream.get(0.02)
@@ -287,9 +298,9 @@ class MysqlReader:
     def _mark(self, stream: Stream) -> None:
         """Updates the tables' marks with the current log file and the prepared transactions, if these have changed."""
         sequence, _, _ = parts_of(self._position)
-        created = stream.created(sequence)
+        created, prepared = stream.created(sequence), self._earlier_starts()
         for name, progress in self._progress.items():
-            mark = replace(self._marks[name], prepared=self._prepared)
+            mark = replace(self._marks[name], prepared=prepared)
             if created is not None:
                 mark = replace(mark, file=sequence, created=created[0], server=created[1])
             text = mark.to_json()
@@ -321,10 +332,11 @@ class MysqlReader:
                     return done
                 self._position = transaction.position
                 done += 1
+                self._skipped_from = None
             self._prepared = transaction.prepared
             self._backlog.popleft()
         if not self._backlog and idle > self._position:
-            self._position = idle
+            self._position, self._skipped_from = idle, None
         return done
 
     def _is_turning(self, transaction: Transaction) -> bool:

@@ -12,7 +12,7 @@ import time
 from bisect import bisect_left
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rw_sql.connectors.changes import CaptureError, ChangeCount
 from rw_sql.connectors.mysql_cdc import events
@@ -171,6 +171,13 @@ class RowCounter:
         return found
 
 
+Earlier = Literal["refused", "missing", "ignored"]
+
+
+class _EarlierTransactionError(Exception):
+    """The log between two positions commits an XA transaction that was prepared before these positions."""
+
+
 def count_changes(
     options: Mapping[str, str],
     start: int,
@@ -179,6 +186,7 @@ def count_changes(
     timeout: float,
     *,
     only_first: bool = False,
+    includes_earlier: bool = True,
 ) -> ChangeCount | None:
     """See :meth:`rw_sql.connectors.changes.ChangeConnector.count_changes`."""
     deadline = time.monotonic() + timeout
@@ -188,24 +196,46 @@ def count_changes(
         if log is None:
             return None
         _, at, _ = position_parts(start)
-        stream = Stream(options, _NOT_A_REPLICA, is_mariadb=facts.is_mariadb, timeout=timeout)
+        watched, place = _watched(options, facts, tables), (log.name, max(at, FIRST))
         try:
-            stream.start(log.name, max(at, FIRST), _watched(options, facts, tables), stops_at_end=True)
-            return _count(stream, start, end, deadline, only_first=only_first)
-        finally:
-            stream.close()
+            with _stream_from(options, facts, place, watched, timeout) as stream:
+                earlier: Earlier = "refused" if includes_earlier else "ignored"
+                return _count(stream, start, end, deadline, only_first=only_first, earlier=earlier)
+        except _EarlierTransactionError:
+            oldest = (facts.logs[0].name, FIRST)
+            with _stream_from(options, facts, oldest, watched, timeout) as stream:
+                return _count(stream, start, end, deadline, only_first=only_first, earlier="missing")
     except CaptureError:
         return None
 
 
-def _count(stream: Stream, start: int, end: int, deadline: float, *, only_first: bool) -> ChangeCount | None:
-    """Counts the transactions of a stream. Returns None if the first transaction is requested and does not arrive in
-    time."""
+@contextlib.contextmanager
+def _stream_from(
+    options: Mapping[str, str], facts: Facts, place: tuple[str, int], watched: Watched, timeout: float
+) -> Iterator[Stream]:
+    """A stream from a position in a file to the present end of the log."""
+    stream = Stream(options, _NOT_A_REPLICA, is_mariadb=facts.is_mariadb, timeout=timeout)
+    try:
+        stream.start(*place, watched, stops_at_end=True)
+        yield stream
+    finally:
+        stream.close()
+
+
+def _count(
+    stream: Stream, start: int, end: int, deadline: float, *, only_first: bool, earlier: Earlier
+) -> ChangeCount | None:
+    """Counts the transactions of a stream, which may begin before ``start``. An XA transaction counts at its XA COMMIT.
+    Returns None if the first transaction is requested and is not known.
+
+    ``earlier`` determines the effect of a transaction that was prepared before the beginning of the stream, so that its
+    changes are not known: ``refused`` raises _EarlierTransactionError, with ``missing`` the numbers are lower limits,
+    and ``ignored`` transactions do not count.
+    """
     counter = RowCounter()
     transactions = changes = 0
     first_end: int | None = None
-    # If XA transactions are prepared at the end and are committed later, a reader that begins there skips them too.
-    has_prepared = False
+    lacks_earlier = False
     # All batches that end at one place of the log have read the same transactions.
     last = end - end % STEPS
     while True:
@@ -217,21 +247,25 @@ def _count(stream: Stream, start: int, end: int, deadline: float, *, only_first:
                 is_whole, left = False, 0.0
                 break
             found = counter.changes_of(transaction)
-            if transaction.position <= end:
-                has_prepared = bool(transaction.prepared)
-            if found and start < transaction.position <= end:
+            is_between = start < transaction.position <= end
+            if transaction.is_earlier and is_between:
+                if earlier == "refused":
+                    raise _EarlierTransactionError
+                lacks_earlier = earlier == "missing"
+            if found and is_between:
                 transactions, changes = transactions + 1, changes + found
                 first_end = first_end or transaction.position
                 if only_first:
-                    return ChangeCount(transactions=transactions, changes=changes, first_end=first_end)
+                    first = ChangeCount(transactions=transactions, changes=changes, first_end=first_end)
+                    return None if lacks_earlier else first
         if is_whole or left <= 0:
-            if only_first and not is_whole:
+            if only_first and (lacks_earlier or not is_whole):
                 return None
             return ChangeCount(
                 transactions=transactions,
                 changes=changes,
                 first_end=first_end,
-                is_exact=is_whole and counter.is_exact and not has_prepared,
+                is_exact=is_whole and counter.is_exact and not lacks_earlier,
             )
 
 

@@ -6,9 +6,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.changes import CaptureError, SlotDetails
+from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.mysql_cdc.connection import code_of, connect, first_of, named_rows, rows_of, unreachable
 from rw_sql.connectors.mysql_cdc.positions import FIRST, STEPS, number_of, parts_of, sequence_of, shown
+from rw_sql.connectors.slot_details import SlotDetails
 from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 

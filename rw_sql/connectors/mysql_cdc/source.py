@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.change_base import ChangeBase, check_root_certificate
 from rw_sql.connectors.changes import CaptureError, Prepared
-from rw_sql.connectors.mysql_cdc import positions, search, tables, validation
+from rw_sql.connectors.mysql_cdc import positions, search, server, tables, validation
 from rw_sql.connectors.mysql_cdc.connection import connect, databases_of, unreachable
 from rw_sql.connectors.mysql_cdc.server import details, other_server, read_facts
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     import pymysql
 
-    from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamTable
+    from rw_sql.connectors.changes import ChangeCount, Lack, UpstreamTable
     from rw_sql.connectors.mysql_cdc.reader import MysqlReader
+    from rw_sql.connectors.slot_details import SlotDetails
     from rw_sql.connectors.spec import ConnectorSpec
 else:
     pymysql = deferred("pymysql")
@@ -43,6 +44,7 @@ class MysqlCdcConnector(ChangeBase):
 
     passed_text = "the server has purged its log up to"
     kept_text = "the server removes its log after some time, even if it has not been read"
+    positions_count_bytes = False
     table_prefix = ("database", "shop")
     table_quotes = '`"'
 
@@ -171,6 +173,12 @@ class MysqlCdcConnector(ChangeBase):
         """The current state of the server's log."""
         return details(read_facts(options, timeout))
 
+    def check_position(
+        self, options: Mapping[str, str], position: SplitState, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> None:
+        """Raises CaptureError if the server's log does not have all changes after ``position``."""
+        server.check_position(read_facts(options, timeout), position)
+
     def count_changes(
         self,
         options: Mapping[str, str],
@@ -179,11 +187,14 @@ class MysqlCdcConnector(ChangeBase):
         tables: Collection[str],
         *,
         only_first: bool = False,
+        includes_earlier: bool = True,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> ChangeCount | None:
         """Counts the changes in the server's log between two positions. The numbers are lower limits if the server does
         not send this part of the log within ``timeout`` seconds."""
-        return search.count_changes(options, start, end, tables, timeout, only_first=only_first)
+        return search.count_changes(
+            options, start, end, tables, timeout, only_first=only_first, includes_earlier=includes_earlier
+        )
 
     def offsets_at(
         self,

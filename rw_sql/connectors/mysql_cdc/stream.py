@@ -56,12 +56,14 @@ _NO_TABLES: frozenset[tuple[str, str]] = frozenset()
 class Transaction:
     """The changes that a transaction made to the watched tables, in the order of the log. ``position`` is the
     transaction's end, and ``time`` is the time of the transaction's commit in seconds since 1970. ``prepared`` are the
-    start positions of the XA transactions that are prepared but not ended at this position."""
+    start positions of the XA transactions that are prepared but not ended at this position. If ``is_earlier`` is true,
+    an XA transaction was committed that had been prepared before the start of the stream, so ``parts`` is empty."""
 
     position: int
     time: int
     parts: list[TableMap | RowsPart | Effect]
     prepared: tuple[int, ...]
+    is_earlier: bool = False
 
 
 @dataclass(slots=True)
@@ -143,6 +145,8 @@ class Stream:
         self._created: dict[int, tuple[int, int]] = {}
         self._group: _Group | None = None
         self._prepared: dict[bytes, tuple[int, list[TableMap | RowsPart | Effect]]] = {}
+        self._unwatched: set[bytes] = set()
+        """The prepared XA transactions that changed no watched table."""
         self._maps: dict[int, bool] = {}
         self._size = 0
         self._connection: Connection[Any] | None = None
@@ -404,20 +408,27 @@ class Stream:
         elif group.parts:
             self._prepared[xid] = (group.start, group.parts)
             self._leave([], end, time)
+        else:
+            self._unwatched.add(xid)
 
     def _end_prepared(self, is_commit: bool, xid: bytes, end: int, time: int) -> None:
         self._group = None
+        is_earlier = is_commit and xid not in self._prepared and xid not in self._unwatched
+        self._unwatched.discard(xid)
         _, parts = self._prepared.pop(xid, (0, []))
-        self._leave(parts if is_commit else [], end, time)
+        self._leave(parts if is_commit else [], end, time, is_earlier=is_earlier)
 
-    def _leave(self, parts: list[TableMap | RowsPart | Effect], end: int, time: int) -> None:
+    def _leave(
+        self, parts: list[TableMap | RowsPart | Effect], end: int, time: int, *, is_earlier: bool = False
+    ) -> None:
         size, self._size = self._size, 0
         prepared = tuple(sorted(start for start, _ in self._prepared.values()))
         with self._changed:
-            if parts or prepared != self._told:
+            if parts or is_earlier or prepared != self._told:
                 self._told = prepared
                 self._changed.wait_for(lambda: self._bytes < MOST_BYTES or self._is_closing)
-                self._ready.append(Transaction(position=end, time=time, parts=parts, prepared=prepared))
+                made = Transaction(position=end, time=time, parts=parts, prepared=prepared, is_earlier=is_earlier)
+                self._ready.append(made)
                 self._bytes += size
             self._seen = max(self._seen, end)
             self._changed.notify_all()

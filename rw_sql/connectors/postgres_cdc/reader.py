@@ -122,7 +122,7 @@ class PostgresReader:
         self._decoder = Decoder(self._split, self._on_relation, self._ignored_to)
         self._is_closed = False
 
-    def open(self, position: SplitState, tables: Mapping[str, TableProgress]) -> None:
+    def open(self, position: SplitState, tables: Mapping[str, TableProgress], *, reached: int | None = None) -> None:
         """See :meth:`ChangeReader.open`."""
         try:
             self._wait_for_slot(position)

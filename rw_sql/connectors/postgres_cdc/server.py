@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.changes import CaptureError, SlotDetails
+from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.postgres_cdc.connection import (
     connect_for_replication,
     literal,
@@ -18,6 +18,7 @@ from rw_sql.connectors.postgres_cdc.connection import (
     lsn_text,
     unreachable,
 )
+from rw_sql.connectors.slot_details import SlotDetails
 from rw_sql.connectors.support.messages import without_password
 from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred

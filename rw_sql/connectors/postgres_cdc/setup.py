@@ -198,6 +198,11 @@ def _make_slot(connection: Connection[Any], name: str) -> int:
     return lsn_number(str(row[0])) if row else 0
 
 
+def slot_removal(slot: str) -> str:
+    """The statement that drops a slot and that a user must run on the server."""
+    return f"SELECT pg_drop_replication_slot('{slot}')"
+
+
 def release(options: Mapping[str, str], *, slot: bool, publication: bool, timeout: float) -> tuple[str, ...]:
     """See :meth:`rw_sql.connectors.changes.ChangeConnector.release`."""
     name, published = options["slot.name"], options["publication.name"]
@@ -205,7 +210,7 @@ def release(options: Mapping[str, str], *, slot: bool, publication: bool, timeou
     if slot:
         statements.append(
             (
-                f"SELECT pg_drop_replication_slot('{name}')",
+                slot_removal(name),
                 f"SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots "
                 f"WHERE slot_name = '{name}'",
             )

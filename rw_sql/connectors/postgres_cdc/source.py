@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Upstream, UpstreamSplit
 from rw_sql.connectors.change_base import ChangeBase, check_root_certificate
 from rw_sql.connectors.changes import CaptureError
-from rw_sql.connectors.postgres_cdc import peek, setup, tables, validation
+from rw_sql.connectors.postgres_cdc import peek, server, setup, tables, validation
 from rw_sql.connectors.postgres_cdc.connection import connect, lsn_number, lsn_text, unreachable
 from rw_sql.connectors.postgres_cdc.server import check_slot, is_lost, other_server, read_facts
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     import psycopg
 
     from rw_sql.connectors.base import SplitState
-    from rw_sql.connectors.changes import ChangeCount, Lack, Prepared, SlotDetails, UpstreamTable
+    from rw_sql.connectors.changes import ChangeCount, Lack, Prepared, UpstreamTable
     from rw_sql.connectors.postgres_cdc.reader import PostgresReader
+    from rw_sql.connectors.slot_details import SlotDetails
     from rw_sql.connectors.spec import ConnectorSpec
 else:
     psycopg = deferred("psycopg")
@@ -185,6 +186,16 @@ class PostgresCdcConnector(ChangeBase):
         """The current state of the slot."""
         return read_facts(options, timeout).slot
 
+    def check_position(
+        self, options: Mapping[str, str], position: SplitState, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> None:
+        """Raises CaptureError if the slot does not have all changes after ``position``."""
+        server.check_position(read_facts(options, timeout), options, position)
+
+    def slot_removal(self, options: Mapping[str, str]) -> str | None:
+        """The call of ``pg_drop_replication_slot``."""
+        return setup.slot_removal(options["slot.name"])
+
     def count_changes(
         self,
         options: Mapping[str, str],
@@ -193,6 +204,7 @@ class PostgresCdcConnector(ChangeBase):
         tables: Collection[str],
         *,
         only_first: bool = False,
+        includes_earlier: bool = True,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> ChangeCount | None:
         """Counts the changes in the slot between two positions, to all tables of the publication. Returns None while a

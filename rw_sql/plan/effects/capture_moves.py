@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.changes import ChangeConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import OFFSET_OUT_OF_RANGE, SqlError
+from rw_sql.metastore.records import FORGOTTEN, UNDO
+from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.job_specs import cdc_tables
 from rw_sql.model.offset_ranges import reads_of, within, without
 from rw_sql.model.options import source_options, visible
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from rw_sql.connectors.base import Connector, SplitState, Upstream
+    from rw_sql.connectors.changes import CaptureError
+    from rw_sql.connectors.slot_details import SlotDetails
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
@@ -29,6 +33,10 @@ if TYPE_CHECKING:
     from rw_sql.plan.result.plan import SplitPreview
 
 _PUBLICATION = "publication.name"
+
+_TRIES = 3
+"""The maximum number of requests to an upstream until the position of a running reader stays the same during a
+request."""
 
 
 def notes_on_capture(
@@ -72,6 +80,41 @@ def notes_on_capture(
         )
 
 
+def notes_on_left_slot(
+    inspector: Inspector, then: Snapshot, source: SourceRecord, old: PlannedOptions, new: PlannedOptions
+) -> Iterator[str]:
+    """Yields a notice about the slot that the source no longer reads after its options were changed from ``old`` to
+    ``new``, with the statement that drops this slot. ``then`` is the catalog after the change.
+
+    rw_sql does not drop the slot, because the source needs the slot if the change is undone. Yields nothing if the slot
+    does not exist, if its server does not respond, or if another source reads it.
+    """
+    kind = connector(source.connector)
+    removal = kind.slot_removal(visible(old)) if isinstance(kind, ChangeConnector) else None
+    readers = (other for other in then.all("source") if other.connector == source.connector)
+    if removal is None or any(_slot_of(source_options(then, other)) == _slot_of(old) for other in readers):
+        return
+    slot = inspector.upstreams.slot_details(source.connector, old)
+    if slot is None:
+        return
+    if slot.name == visible(new).get("slot.name"):
+        upstream = inspector.upstreams.look(source.connector, new)
+        if upstream.cluster is None or upstream.cluster == slot.cluster:
+            return  # It is the same slot at another address of its server, or this is not known.
+    host, kept = visible(old).get("hostname", ""), slot.retained_bytes
+    yield (
+        f'slot "{slot.name}" stays on the server {host}, and the server keeps its log for the slot'
+        f"{'' if kept is None else f' (now {kept} bytes)'}, so that this operation can be undone. When neither an UNDO "
+        f"nor another program needs the slot, run on that server: {removal}"
+    )
+
+
+def _slot_of(options: PlannedOptions) -> tuple[str | None, ...]:
+    """The options that name a slot, as they are written."""
+    given = visible(options)
+    return (given.get("hostname", "").lower(), given.get("port"), given.get("slot.name"))
+
+
 def missing_slot(
     inspector: Inspector, kind: Connector, connector: str, options: PlannedOptions, upstream: Upstream
 ) -> str | None:
@@ -84,6 +127,63 @@ def missing_slot(
     if name is None or not isinstance(kind, ChangeConnector) or not upstream.is_reachable:
         return None
     return name if inspector.upstreams.lacks_slot(connector, options) else None
+
+
+def find_obstacle(
+    inspector: Inspector, at: Snapshot, source: SourceRecord, fragment: str, split: str, slot: SlotDetails | None
+) -> CaptureError | None:
+    """Returns the reason why the reader of a change data capture source cannot continue at the position of a split;
+    None if the reader can continue. ``at`` is the catalog, and ``slot`` the source's slot.
+
+    The reader may commit and acknowledge changes during the request to the upstream. A reason is therefore valid only
+    if the position did not change during the request.
+    """
+    options = source_options(at, source)
+    positions = inspector.positions.of(source.id, fragment)
+    is_usable = "slot.name" not in visible(options) or (slot is not None and slot.status != "lost")
+    if not is_usable and may_create_slot(inspector, at, source, positions):
+        return None
+    for _ in range(_TRIES):
+        position = positions.states.get(split)
+        if position is None:
+            return None
+        found = inspector.upstreams.find_obstacle(source.connector, options, position)
+        positions = inspector.positions.of(source.id, fragment)
+        if found is None or positions.states.get(split) == position:
+            return found
+    return None
+
+
+def may_create_slot(inspector: Inspector, at: Snapshot, source: SourceRecord, positions: Positions) -> bool:
+    """True if the next run of a change data capture source may create the source's slot, because nothing has been read
+    since the source was created, or since a statement made the source read its tables again.
+
+    The decision of the run itself, :func:`rw_sql.runtime.ingest.capture.is_new_upstream`, also depends on the stored
+    progress of the tables.
+    """
+    kind = connector(source.connector)
+    for split, row in at.states(ingest_fragment(source.id)).items():
+        state = positions.states.get(split)
+        if state is None or row.state == FORGOTTEN or state.offset != kind.decode_state(split, row.state).offset:
+            return False
+        if split not in positions.read_splits:
+            continue
+        if source.snapshot != row.epoch or any(
+            found.epoch == row.epoch and found.kind == UNDO for found in inspector.operations(since=row.epoch)
+        ):
+            return False
+    return True
+
+
+def remedy(error: CaptureError, source: SourceRecord) -> str:
+    """The reason why changes cannot be read, followed by the remedy."""
+    hint = hint_for(error, source)
+    return f"{error.message}: {hint}" if hint else error.message
+
+
+def hint_for(error: CaptureError, source: SourceRecord) -> str:
+    """The remedy, with the name of the source."""
+    return (error.hint or "").replace("SOURCE_NAME", sql_name(source.name))
 
 
 def require_slot(
@@ -140,7 +240,10 @@ def changes_between(
         skipped, repeated = _ranges(inspector.positions.of(source.id, reader.fragment), row, row.old, row.new)
         for verb, slot, ranges in (("skips", before, skipped), ("repeats", options or before, repeated)):
             counts = [
-                inspector.upstreams.count_changes(source.connector, slot, start, end, tables) for start, end in ranges
+                inspector.upstreams.count_changes(
+                    source.connector, slot, start, end, tables, includes_earlier=verb == "skips"
+                )
+                for start, end in ranges
             ]
             known = [count for count in counts if count is not None]
             if known and len(known) == len(counts):

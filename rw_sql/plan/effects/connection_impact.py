@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from rw_sql.connectors.connection_types import connection_source, is_of_sources
+from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.definitions import definition_of
 from rw_sql.model.options import selection, shown, source_options
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, ORPHAN, identity_status, is_known_same, split_order
 from rw_sql.plan.checks.columns import require_columns
 from rw_sql.plan.checks.upstreams import STORED, require_upstream_of
+from rw_sql.plan.effects.capture_moves import notes_on_left_slot
 from rw_sql.plan.effects.dependents import unfinished_backfills
 from rw_sql.plan.effects.verdicts import UNREACHABLE, UNTOLD_SPLIT
 from rw_sql.plan.result.plan import SplitPreview
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import SourceRecord
     from rw_sql.model.options import PlannedOptions
     from rw_sql.model.source_readers import Reader
     from rw_sql.plan.ports.inspector import Inspector
@@ -38,8 +39,8 @@ class Effect:
     """The effect on a source or sink.
 
     ``doubt`` is the reason why the object may have a different upstream or target after the change. If there is a
-    doubt, the statement is unsafe. Some views have backfills that need records of the upstream that the source would
-    leave. ``notices`` name these views.
+    doubt, the statement is unsafe. ``notices`` name the views whose backfills need records of the upstream that the
+    source would leave, and the slot that the source would leave.
     """
 
     splits: tuple[SplitPreview, ...]
@@ -110,6 +111,7 @@ def unselected_notice(source: SourceRecord) -> str:
 
 
 def effect_on(
+    snapshot: Snapshot,
     moved: Snapshot,
     inspector: Inspector,
     source: SourceRecord,
@@ -120,7 +122,7 @@ def effect_on(
     is_switchable: bool = True,
 ) -> Effect:
     """Returns the effect on a source. Examines the upstream that the source has according to the changed catalog
-    ``moved``.
+    ``moved``. ``snapshot`` is the catalog before the change.
 
     Raises SqlError if the upstream cannot be used.
 
@@ -142,6 +144,10 @@ def effect_on(
         doubts |= dict.fromkeys(filter(None, (found.doubt,)))
         if found.doubt is not None:
             notices |= dict.fromkeys(unfinished_backfills(moved, inspector, reader, found.splits))
+    before = snapshot.get(source.id)
+    if isinstance(before, SourceRecord):
+        left = source_options(snapshot, before)
+        notices |= dict.fromkeys(notes_on_left_slot(inspector, moved, source, left, options))
     return Effect(splits=tuple(splits), doubt="; ".join(doubts) or None, notices=tuple(notices))
 
 

@@ -29,8 +29,9 @@ from rw_sql.plan.ports.tables import TableLook
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamTable
+    from rw_sql.connectors.changes import CaptureError, ChangeCount, Lack, UpstreamTable
     from rw_sql.connectors.sink import SinkShape
+    from rw_sql.connectors.slot_details import SlotDetails
     from rw_sql.connectors.snapshots import ColumnMisfit
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import BackfillProgress, JobStatus, RewindPoint
@@ -227,6 +228,9 @@ class _Upstreams:
     def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
         return None
 
+    def find_obstacle(self, connector: str, options: PlannedOptions, position: SplitState) -> CaptureError | None:
+        return None
+
     def lacks_slot(self, connector: str, options: PlannedOptions) -> bool:
         return False
 
@@ -239,6 +243,7 @@ class _Upstreams:
         tables: tuple[str, ...],
         *,
         only_first: bool = False,
+        includes_earlier: bool = True,
     ) -> ChangeCount | None:
         return None
 

@@ -10,9 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream
-    from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamTable
+    from rw_sql.connectors.changes import CaptureError, ChangeCount, Lack, UpstreamTable
     from rw_sql.connectors.schemas.look import SchemaLook
     from rw_sql.connectors.sink import SinkLook, SinkShape
+    from rw_sql.connectors.slot_details import SlotDetails
     from rw_sql.connectors.snapshots import ColumnMisfit
     from rw_sql.metastore.records import SecretRecord
     from rw_sql.model.options import PlannedOptions
@@ -88,6 +89,11 @@ class UpstreamPort(Protocol):
         respond."""
         ...
 
+    def find_obstacle(self, connector: str, options: PlannedOptions, position: SplitState) -> CaptureError | None:
+        """The reason why the reader of a change data capture source cannot continue at ``position``; None if it can
+        continue. If the upstream does not respond, the reason is temporary."""
+        ...
+
     def lacks_slot(self, connector: str, options: PlannedOptions) -> bool:
         """True if the upstream of a change data capture source responds and does not have the source's slot."""
         ...
@@ -101,6 +107,7 @@ class UpstreamPort(Protocol):
         tables: tuple[str, ...],
         *,
         only_first: bool = False,
+        includes_earlier: bool = True,
     ) -> ChangeCount | None:
         """Counts the changes between two positions of a change data capture source to the upstream tables ``tables``.
         Returns None if the changes cannot be counted."""

@@ -48,17 +48,20 @@ class SourcePrediction(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of one operation on one reader of a source.
 
     ``stood`` are the positions that the splits had when the operation was planned, in the connector's JSON form.
-    ``log_version`` is the version of the source's log at that time.
+    ``log_version`` is the version of the source's log at that time. If a verdict shows bytes in place of the counts of
+    offsets, ``sizes`` maps the split to the numbers of repeated and skipped bytes.
     """
 
     log_version: int
     stood: Mapping[str, str] = {}
     splits: tuple[PredictedSplit, ...] = ()
+    sizes: Mapping[str, tuple[int, int]] | msgspec.UnsetType = msgspec.UNSET
 
 
 def predicted(source: SourceRecord, positions: Positions, preview: Preview) -> SourcePrediction:
     """Makes the prediction for one source from the source's preview and its positions at planning time."""
     kind = connector(source.connector)
+    sizes = {split.split: split.sizes for split in preview.splits if split.sizes is not None}
     return SourcePrediction(
         log_version=positions.log_version,
         stood={split: kind.encode_state(state) for split, state in positions.states.items()},
@@ -74,6 +77,7 @@ def predicted(source: SourceRecord, positions: Positions, preview: Preview) -> S
             )
             for split in preview.splits
         ),
+        sizes=sizes or msgspec.UNSET,
     )
 
 

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rw_sql.connectors.base import GroupOffsets, SplitState
-    from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamTable
+    from rw_sql.connectors.changes import ChangeCount, Lack, UpstreamTable
     from rw_sql.connectors.schemas.look import SchemaLook
     from rw_sql.connectors.sink import SinkShape
+    from rw_sql.connectors.slot_details import SlotDetails
     from rw_sql.connectors.snapshots import ColumnMisfit
     from rw_sql.metastore.records import SecretRecord
     from rw_sql.model.options import PlannedOptions
@@ -108,6 +109,15 @@ class Upstreams:
         except CaptureError:
             return None
 
+    def find_obstacle(self, connector: str, options: PlannedOptions, position: SplitState) -> CaptureError | None:
+        resolved = self._resolve(options)
+        try:
+            change_connector(connector).check_position(resolved, position)
+        except CaptureError as error:
+            error.message = without_secrets(error.message, resolved)
+            return error
+        return None
+
     def lacks_slot(self, connector: str, options: PlannedOptions) -> bool:
         try:
             return change_connector(connector).slot_details(self._resolve(options)) is None
@@ -123,9 +133,12 @@ class Upstreams:
         tables: tuple[str, ...],
         *,
         only_first: bool = False,
+        includes_earlier: bool = True,
     ) -> ChangeCount | None:
         resolved = self._resolve(options)
-        return change_connector(connector).count_changes(resolved, start, end, tables, only_first=only_first)
+        return change_connector(connector).count_changes(
+            resolved, start, end, tables, only_first=only_first, includes_earlier=includes_earlier
+        )
 
     def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:
         return look_at_subject(self._resolve(options), subject)

@@ -17,6 +17,7 @@ from rw_sql.metastore.facts import BackfillProgress
 from rw_sql.metastore.records import FORGOTTEN, UNDO, TableRecord
 from rw_sql.model.definitions import field_of, table_definition
 from rw_sql.model.job_ids import ingest_fragment, view_job
+from rw_sql.model.offset_ranges import reads_of
 from rw_sql.runtime.decoding.cdc_rows import BEGIN_OF_SNAPSHOT, END_OF_SNAPSHOT
 from rw_sql.runtime.decoding.decoder import BATCH, BUCKET, OFFSET, RUN, SINCE, SPLIT
 from rw_sql.runtime.ingest.change_feed import MOST_ROWS, ChangeFeed
@@ -117,7 +118,9 @@ class Capture:
                 made = begin_upstream(
                     context, kind, source, options, state, tuple(tables), is_new=is_new, planned=spec.options
                 )
-                reader.open(made, {table: progress for table, (_, progress) in tables.items()})
+                reads = reads_of(positions.lives.get(split, ()), made.cluster, made.incarnation)
+                reached = None if is_new or reads is None else reads.reached
+                reader.open(made, {table: progress for table, (_, progress) in tables.items()}, reached=reached)
             feed = ChangeFeed(
                 reader=reader,
                 position=made.offset,

@@ -35,9 +35,10 @@ from rw_sql.model.options import SecretReference, effective_options, plan_option
 from rw_sql.runtime.support.event_log import log_event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from rw_sql.connectors.base import Connector
+    from rw_sql.connectors.slot_details import SlotDetails
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.model.options import PlannedOptions
@@ -186,6 +187,50 @@ def has_slot_to_drop(context: Context, snapshot: Snapshot, options: Mapping[str,
     return False
 
 
+def left_slots(context: Context, snapshot: Snapshot, source: SourceRecord) -> Iterator[tuple[str, SlotDetails]]:
+    """Yields the slots that runs of a source in the catalog have created, that still exist, and that no source in the
+    catalog reads. Each slot comes with the statement that drops it on the server.
+
+    A move to another slot or server leaves such a slot, and so does the UNDO of such a move. The slot stays, because an
+    UNDO may need it. The result omits a slot whose server does not respond, or whose login cannot be read.
+    """
+    kind, made = connector(source.connector), made_upstream(context.warehouse, source)
+    if not isinstance(kind, ChangeConnector):
+        return
+    # Until a run has begun after a move, the record itself describes the former place.
+    entries = [made, *(each for each in made.get("former", []) if isinstance(each, dict))]
+    found: set[tuple[str, str]] = set()  # A server may have several addresses.
+    for entry in entries:
+        if not _objects(entry)["slot"]:
+            continue
+        try:
+            own = _at(plan_options(snapshot, source_definition(entry["definition"])), entry)
+            options = context.resolve(own, snapshot)
+            if _is_read(snapshot, kind, source.connector, own, options):
+                continue
+            details, removal = kind.slot_details(options, timeout=_SECONDS), kind.slot_removal(options)
+        except SqlError:
+            continue
+        if details is not None and removal is not None and (details.cluster, details.name) not in found:
+            found.add((details.cluster, details.name))
+            yield removal, details
+
+
+def _is_read(
+    snapshot: Snapshot, kind: Connector, connector_name: str, own: PlannedOptions, options: Mapping[str, str]
+) -> bool:
+    """True if a source in the catalog reads the slot that ``own`` names, at this or another address of its server.
+    ``options`` are the resolved options. A slot of the same name counts as read unless its server is certainly another
+    server."""
+    return any(
+        _named(kind, own, "slot") == _named(kind, others, "slot")
+        or (_is_named(kind, own, others, "slot") and not _is_another_server(snapshot, kind, reader, options))
+        for reader in snapshot.all("source")
+        if reader.connector == connector_name
+        for others in (source_options(snapshot, reader),)
+    )
+
+
 def release_upstream(context: Context, catalog: Callable[[], Snapshot], source_id: int) -> bool:
     """Drops the objects that a dropped source had created upstream, except those that a source in the catalog uses.
     ``catalog`` returns the current catalog.
@@ -200,18 +245,43 @@ def release_upstream(context: Context, catalog: Callable[[], Snapshot], source_i
     due, delay = _RETRIES.pop(place, (0.0, _FIRST_RETRY_SECONDS))
     is_due = time.monotonic() >= due
     is_done = is_due and _released(context, catalog, made, made["definition"])
+    for former in made.get("former", []) if is_done else ():
+        # rw_sql 0.1.0 stores only the definition of a source that reads Pulsar.
+        found = former if isinstance(former, dict) else {**made, "definition": former, "place": None}
+        if _released(context, catalog, found, found["definition"], is_former=True):
+            continue
+        if _address_of(found) == _address_of(made):
+            is_done = False
+        else:
+            # An object on a former server is dropped at the first attempt or not at all, because that server may be
+            # unreachable for ever.
+            _warn_of_left_slot(found)
     if not is_done:
         next_due = (time.monotonic() + delay, min(2 * delay, _LAST_RETRY_SECONDS)) if is_due else (due, delay)
         _RETRIES[place] = next_due
-    else:
-        for former in made.get("former", []):
-            # An object of a former upstream is dropped at the first attempt or not at all, because that upstream may
-            # be unreachable for ever.
-            # rw_sql 0.1.0 stores only the definition of a source that reads Pulsar.
-            is_whole = isinstance(former, dict)
-            found = former if is_whole else {**made, "definition": former, "place": None}
-            _released(context, catalog, found, found["definition"], is_former=True)
     return is_done
+
+
+def _recorded_place(made: Mapping[str, Any]) -> Mapping[str, str]:
+    return made.get("place") or _place(made["definition"])
+
+
+def _address_of(made: Mapping[str, Any]) -> list[str]:
+    """The address of the server in the record ``made``."""
+    place = _recorded_place(made)
+    return [place.get(key, "").lower() for key in _ADDRESS]
+
+
+def _warn_of_left_slot(made: Mapping[str, Any]) -> None:
+    """Logs that a slot of a dropped source stays on a former server, with the statement that drops the slot."""
+    statement, place = source_definition(made["definition"]), _recorded_place(made)
+    kind = connector(connector_of(statement) or "")
+    if not _objects(made)["slot"] or not isinstance(kind, ChangeConnector) or "slot.name" not in place:
+        return
+    logger.warning(
+        "source %s was dropped, but its slot at the former address %s is not dropped: on that server, run %s",
+        statement.name.key, ":".join(filter(None, _address_of(made))), kind.slot_removal(place),
+    )  # fmt: skip
 
 
 def _released(

@@ -1,7 +1,7 @@
 """Finds inconsistencies in a warehouse, and files that killed processes have left behind.
 
-The module reads the catalog, the jobs' tables and the folders of the warehouse without Spark. A stalled job is not a
-finding, because its status already shows the remedy.
+The module reads the catalog, the jobs' tables and the folders of the warehouse without Spark, and contacts the servers
+of captured databases. A stalled job is not a finding, because its status already shows the remedy.
 
 While this module reads, jobs may run and statements may be committed. Therefore, if a process stores fact A before fact
 B, this module reads B before A. Before it reports that a log, table or checkpoint is missing or too old, it reads the
@@ -11,7 +11,6 @@ catalog again. It drops the finding if the object no longer exists.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SqlError
@@ -34,6 +33,19 @@ from rw_sql.runtime.jobs.lease import (
 )
 from rw_sql.runtime.jobs.silent_owners import silence_of
 from rw_sql.runtime.positions.progress import is_just_rewound, newest_planned
+from rw_sql.runtime.status.findings import (
+    CATALOG,
+    CHECKPOINT,
+    FOLDER,
+    JOB,
+    LOCK,
+    OPERATION,
+    OWNER,
+    WAREHOUSE,
+    Finding,
+    named,
+)
+from rw_sql.runtime.status.upstream_findings import of_upstreams
 from rw_sql.runtime.status.words import duration
 from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.processes import now_ms, this_machine
@@ -50,18 +62,6 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import ObjectRecord, OperationRecord
     from rw_sql.runtime.jobs.context import Context
 
-WAREHOUSE, OWNER, CATALOG, FOLDER, CHECKPOINT, JOB, OPERATION, LOCK = (
-    "warehouse",
-    "owner",
-    "catalog",
-    "folder",
-    "checkpoint",
-    "job",
-    "operation",
-    "lock",
-)
-"""The values of :attr:`Finding.about`: the kinds of things in which this module finds inconsistencies."""
-
 _OPERATIONS = 1000
 """The number of unsafe operations whose outcomes are checked. The latest operations are checked."""
 
@@ -72,29 +72,6 @@ ended."""
 _LOOK_SECONDS = 0.5
 _REPAIR = "rw-sql doctor --repair"
 _BY_OWNER = "the owner removes it after its next statement"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One inconsistency in one subject, for example in a source or a folder. ``about`` is the kind of the subject, and
-    ``subject`` is its name. ``remedy`` is the recommended action. ``is_repairable`` is true if :func:`repair` removes
-    the inconsistency."""
-
-    about: str
-    subject: str
-    problem: str
-    remedy: str
-    is_repairable: bool = False
-
-    def to_json(self) -> dict[str, object]:
-        """The finding as JSON."""
-        return {
-            "about": self.about,
-            "subject": self.subject,
-            "problem": self.problem,
-            "remedy": self.remedy,
-            "is_repairable": self.is_repairable,
-        }
 
 
 def examine(context: Context) -> tuple[Finding, ...]:
@@ -108,6 +85,7 @@ def examine(context: Context) -> tuple[Finding, ...]:
         *_of_logs(context, snapshot),
         *_of_tables(context, snapshot),
         *_of_jobs(context),
+        *of_upstreams(context, snapshot),
         *_of_locks(context),
         *_of_operations(context),
         *_of_folders(context),
@@ -249,7 +227,7 @@ def _of_catalog(snapshot: Snapshot) -> Iterator[Finding]:
             except SqlError as error:
                 yield Finding(
                     about=CATALOG,
-                    subject=_named(record),
+                    subject=named(record),
                     problem=f"its definition does not parse: {error.message}",
                     remedy="open the warehouse with the version of rw_sql that wrote it, or restore the catalog",
                 )
@@ -258,7 +236,7 @@ def _of_catalog(snapshot: Snapshot) -> Iterator[Finding]:
         if missing:
             yield Finding(
                 about=CATALOG,
-                subject=_named(record),
+                subject=named(record),
                 problem=f"it needs {', '.join(f'object {id_}' for id_ in missing)}, which the catalog does not have",
                 remedy="restore the catalog, or drop the object",
             )
@@ -274,7 +252,7 @@ def _of_logs(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
         if newest < noted and context.metastore.snapshot().get(record.id) is not None:
             yield Finding(
                 about=FOLDER,
-                subject=_named(record),
+                subject=named(record),
                 problem=f"its positions refer to version {noted} of its log, but the log {path} "
                 + (f"ends at version {newest}" if newest >= 0 else "no longer exists"),
                 remedy=log_remedy(snapshot, record),
@@ -302,7 +280,7 @@ def _of_tables(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
             if not is_new and _is_current(context, record):
                 yield Finding(
                     about=CHECKPOINT,
-                    subject=_named(record),
+                    subject=named(record),
                     problem=f"its checkpoint has batch {planned}, but its table {table} no longer exists",
                     remedy=f"restore the table, or {again}",
                 )
@@ -310,7 +288,7 @@ def _of_tables(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
             ends = f"ends at batch {planned}" if planned >= 0 else "is empty"
             yield Finding(
                 about=CHECKPOINT,
-                subject=_named(record),
+                subject=named(record),
                 problem=f"its table has batch {done}, but its checkpoint {ends}",
                 remedy=f"restore the checkpoint, or {again}",
             )
@@ -374,7 +352,7 @@ def _of_locks(context: Context) -> Iterator[Finding]:
         record = context.metastore.snapshot().get(source_id)
         yield Finding(
             about=LOCK,
-            subject=f"source {source_id}" if record is None else _named(record),
+            subject=f"source {source_id}" if record is None else named(record),
             problem="a lock of a statement that has ended is still stored; it has no effect",
             remedy=_REPAIR,
             is_repairable=True,
@@ -448,7 +426,3 @@ def _of_folders(context: Context) -> Iterator[Finding]:
 def _objects(snapshot: Snapshot) -> Iterator[ObjectRecord]:
     for kind in ("connection", "secret", "source", "table", "materialized_view", "sink"):
         yield from snapshot.all(kind)
-
-
-def _named(record: ObjectRecord) -> str:
-    return f'{record.kind.replace("_", " ")} "{record.name}"'

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from rw_sql.cli.main import app
 from rw_sql.metastore.records import DropObject
 from rw_sql.runtime.status import doctor
-from rw_sql.runtime.status.doctor import Finding
+from rw_sql.runtime.status.findings import Finding
 from tests.support.warehouses import WrittenWarehouse
 
 if TYPE_CHECKING:

@@ -310,7 +310,8 @@ def truncating(position: int) -> Transaction:
 
 def counted(*at: int, ends: bool, seconds: float = 0.05, only_first: bool = False) -> Any:
     stream: Any = CannedStream(*map(truncating, at), ends=ends)
-    return search._count(stream, 1 << 40, 9 << 40, time.monotonic() + seconds, only_first=only_first)
+    deadline = time.monotonic() + seconds
+    return search._count(stream, 1 << 40, 9 << 40, deadline, only_first=only_first, earlier="refused")
 
 
 def test_numbers_are_lower_limits_if_the_log_does_not_arrive_in_time() -> None:
@@ -328,16 +329,23 @@ def test_numbers_are_lower_limits_if_the_log_does_not_arrive_in_time() -> None:
     assert counted(*numbers, ends=True, only_first=True).first_end == 2 << 40
 
 
-def test_a_transaction_that_is_prepared_at_the_end_makes_the_number_a_lower_limit() -> None:
-    def count(*transactions: Transaction) -> Any:
+def test_a_transaction_that_was_prepared_before_the_log_begins_is_not_counted() -> None:
+    committed = Transaction(position=2 << 40, time=9, parts=[], prepared=(), is_earlier=True)
+
+    def count(earlier: search.Earlier, *transactions: Transaction, only_first: bool = False) -> Any:
         stream: Any = CannedStream(ends=True)
         stream.transactions = list(transactions)
-        return search._count(stream, 1 << 40, 9 << 40, time.monotonic() + 1.0, only_first=False)
+        deadline = time.monotonic() + 1.0
+        return search._count(stream, 1 << 40, 9 << 40, deadline, only_first=only_first, earlier=earlier)
 
-    prepared = Transaction(position=2 << 40, time=9, parts=[], prepared=(1 << 40,))
-    assert not count(prepared, replace(prepared, position=3 << 40, parts=[Effect("truncated", "d", "t")])).is_exact
-    assert count(prepared, truncating(3 << 40)).is_exact, "it was committed or rolled back before the end"
-    assert count(replace(prepared, position=10 << 40)).is_exact, "it was prepared after the end"
+    following = truncating(3 << 40)
+    with pytest.raises(search._EarlierTransactionError):
+        count("refused", committed, following)
+    assert (count("ignored", committed, following).transactions, count("ignored", committed).is_exact) == (1, True)
+    assert (count("missing", committed, following).transactions, count("missing", committed).is_exact) == (1, False)
+    assert count("missing", committed, following, only_first=True) is None
+    assert count("missing", committed, only_first=True) is None
+    assert count("refused", replace(committed, position=10 << 40), following).is_exact, "it is after the end"
 
 
 def test_the_header_of_an_encrypted_file_is_not_unread() -> None:

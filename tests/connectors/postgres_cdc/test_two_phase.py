@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from rw_sql.connectors.changes import CaptureError, SlotDetails
+from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.postgres_cdc import setup
 from rw_sql.connectors.postgres_cdc.server import Facts, check_slot
 from rw_sql.connectors.postgres_cdc.source import PostgresCdcConnector
+from rw_sql.connectors.slot_details import SlotDetails
 from tests.support.postgres_changes import TIMEOUT, cdc_options
 
 if TYPE_CHECKING:

@@ -28,7 +28,8 @@ from rw_sql.runtime.jobs.store_watch import HEARTBEAT, LOOP, StoreWatch
 from rw_sql.runtime.observe.metrics import Metrics
 from rw_sql.runtime.observe.statement_progress import what_goes_on
 from rw_sql.runtime.spark.no_spark import NoSpark
-from rw_sql.runtime.status.doctor import OWNER, WAREHOUSE, examine
+from rw_sql.runtime.status.doctor import examine
+from rw_sql.runtime.status.findings import OWNER, WAREHOUSE
 from rw_sql.runtime.status.reading import Measures, WarehouseStatus, read_status
 from rw_sql.runtime.status.served import ServedWarehouse
 from rw_sql.runtime.status.words import owner_text

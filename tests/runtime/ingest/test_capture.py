@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rw_sql.connectors.changes import Taken
+    from rw_sql.model.offset_ranges import ReadIncarnation
     from rw_sql.runtime.jobs.context import Context
     from tests.plan.canned import CannedWorld
     from tests.support.postgres import PostgresInfo
@@ -76,6 +77,8 @@ class Log:
     options: dict[str, str]
     run: int = 0
     position: int | None = None
+    lives: dict[str, tuple[ReadIncarnation, ...]] = field(default_factory=dict)
+    """What earlier runs have read, if a statement has moved the position since."""
     capture: Capture | None = None
     output: JobOutput | None = None
     batch: int = -1
@@ -126,7 +129,7 @@ class Log:
             source,
             spec,
             self.options,
-            Positions(states=states, log_version=0, read_splits=read),
+            Positions(states=states, log_version=0, read_splits=read, lives=self.lives),
             1000,
         )
         self.position = self.capture.made.offset

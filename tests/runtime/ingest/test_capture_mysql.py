@@ -11,6 +11,7 @@ import pytest
 
 from rw_sql.connectors.changes import UpstreamColumn, UpstreamTable
 from rw_sql.connectors.mysql_cdc.source import MysqlCdcConnector
+from rw_sql.model.offset_ranges import ReadIncarnation
 from rw_sql.runtime.ingest.noted_progress import stored_progress
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.warehouse import Warehouse
@@ -86,6 +87,35 @@ def test_snapshot_and_changes_are_in_the_log_once_however_often_the_reader_is_ki
     log.postgres.run(f"DROP TABLE {table}")
     with pytest.raises(StalledError, match=r"MySQL table '\S+' doesn't exist"):
         log.open()
+
+
+def test_a_transaction_that_was_prepared_in_the_part_that_a_move_skips_is_read(log: Log) -> None:
+    table = table_of(log)
+    log.postgres.run(f"INSERT INTO {table} VALUES (0, 'first')")
+
+    def is_read() -> bool:
+        stored = stored_progress(log.warehouse, log.source).values()
+        return bool(stored) and all(made.is_done for _, made in stored)
+
+    log.open()
+    log.write_until(lambda _: is_read())
+    log.close()
+    reached = log.position
+    assert reached is not None
+    xid = f"'{table}'"
+    with log.postgres.connect() as connection, connection.cursor() as cursor:  # type: ignore[attr-defined]
+        for statement in (f"XA START {xid}", f"INSERT INTO {table} VALUES (1, 'xa')", f"XA END {xid}"):
+            cursor.execute(statement)
+        cursor.execute(f"XA PREPARE {xid}")
+    log.postgres.run(f"INSERT INTO {table} VALUES (2, 'skipped')")
+    # INJECT SOURCE OFFSETS … TO LATEST
+    split = log.options["database.name"]
+    log.lives = {split: (ReadIncarnation(spans=((0, reached),), reached=reached),)}
+    log.position = MysqlCdcConnector().look(log.options).splits[split].end
+    log.open()
+    log.postgres.run(f"XA COMMIT {xid}")
+    log.write_until(lambda changes: any(op == "c" for op, _, _ in changes))
+    assert [json.loads(row or "")["word"] for op, _, row in log.changes() if op == "c"] == ["xa"]
 
 
 def test_rows_that_are_deleted_before_another_snapshot_begins_are_deleted_in_the_log(log: Log) -> None:

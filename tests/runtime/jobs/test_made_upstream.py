@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from rw_sql.connectors.base import SplitState
+from rw_sql.connectors.base import SplitState, Upstream
+from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.postgres_cdc import setup
 from rw_sql.connectors.registry import connector
+from rw_sql.errors import UPSTREAM_UNREACHABLE
 from rw_sql.metastore import Snapshot
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.runtime.control.upstreams import Upstreams
@@ -158,6 +160,33 @@ def test_objects_of_a_former_upstream_are_inherited_too(tmp_path: Path, monkeypa
     assert made_upstream(context.warehouse, captured(SHOP, id_=8))["inherited"] == ["publication"]
     assert release_upstream(context, Snapshot, 8)
     assert sorted(releases.dropped) == ["rw_published", "rw_published", "rw_shop", "second"]
+
+
+@pytest.mark.parametrize("is_same_server", [True, False])
+def test_a_former_slot_that_cannot_be_dropped_is_tried_again_or_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_same_server: bool
+) -> None:
+    context, releases = context_of(tmp_path), Releases(monkeypatch, "postgres-cdc")
+    note_made(context.warehouse, captured(SHOP), slot=True)
+    present = SHOP | {"slot.name": "second"} | ({} if is_same_server else {"hostname": "db2"})
+    note_made(context.warehouse, captured(present), slot=True)
+    kind = type(connector("postgres-cdc"))
+    is_in_use = [True]
+
+    def refusing(_: Any, options: Mapping[str, str], **which: Any) -> Any:
+        if options["slot.name"] == "rw_shop" and is_in_use[0]:
+            raise CaptureError(UPSTREAM_UNREACHABLE, "the slot is in use", is_temporary=True)
+        return releases._release(options, **which)
+
+    monkeypatch.setattr(kind, "release", refusing)
+    monkeypatch.setattr(kind, "look", lambda *_, **__: Upstream(cluster="1/1"))
+    assert release_upstream(context, Snapshot, 7) is not is_same_server
+    assert releases.dropped == ["second"]
+    told = "its slot at the former address db is not dropped: on that server, run SELECT pg_drop_replication_slot"
+    assert (told in caplog.text) is not is_same_server
+    is_in_use[0] = False
+    assert release_upstream(context, Snapshot, 7)
+    assert "rw_shop" in releases.dropped
 
 
 def test_a_subscription_that_another_source_uses_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

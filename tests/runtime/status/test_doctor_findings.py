@@ -26,7 +26,8 @@ from rw_sql.runtime.control.quiesce import QUIESCED
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.spark.no_spark import NoSpark
 from rw_sql.runtime.status import doctor
-from rw_sql.runtime.status.doctor import Finding, examine, repair
+from rw_sql.runtime.status.doctor import examine, repair
+from rw_sql.runtime.status.findings import Finding
 from rw_sql.runtime.support.processes import process_start, this_machine
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.support.s3_store import BUCKET, S3Store

@@ -98,7 +98,14 @@ def effect_of_change(
         )
         can_move = may_move(connected_spec(user), changed)
         return effect_on(
-            moved, inspector, record, span, is_validated=is_validated, may_move=can_move, is_switchable=is_switchable
+            snapshot,
+            moved,
+            inspector,
+            record,
+            span,
+            is_validated=is_validated,
+            may_move=can_move,
+            is_switchable=is_switchable,
         )
     if isinstance(user, SinkRecord) and isinstance(record, SinkRecord):
         if is_validated:

@@ -396,6 +396,7 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
     for user in users:
         _check_user(statement, moved, user)
         effect = effect_on(
+            snapshot,
             moved,
             inspector,
             user,

@@ -146,7 +146,7 @@ def _behind_transaction(
             OFFSET_OUT_OF_RANGE,
             f'the transaction after {kind.show_position(old.offset)} of split "{old.split}" cannot be found: '
             + (
-                "the server did not report its end"
+                "the server did not report its end, or has removed a part of the log that contains its changes"
                 if unknown
                 else "the rest of the log changes no row of the source's tables"
             ),

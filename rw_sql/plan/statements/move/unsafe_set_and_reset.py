@@ -25,7 +25,7 @@ from rw_sql.model.sharing import refuse_sharing
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.upstreams import STORED, require_upstream_of
-from rw_sql.plan.effects.capture_moves import notes_on_capture, tables_read_again
+from rw_sql.plan.effects.capture_moves import notes_on_capture, notes_on_left_slot, tables_read_again
 from rw_sql.plan.effects.connection_impact import may_be_elsewhere, selects_others, unselected_notice
 from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.discovery import discover
@@ -213,6 +213,7 @@ def _unsafe_set(
     if shown and not stalled:
         both = (plan_options(snapshot, current), options)
         notes += notes_on_capture(inspector, kind, source, both, upstream, positions.states)
+    notes += notes_on_left_slot(inspector, moved, source, plan_options(snapshot, current), options)
     lost = unlisted(kind, named, positions.states, upstream)
     left = None
     if orphans or lost:

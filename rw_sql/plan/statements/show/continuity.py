@@ -6,21 +6,28 @@ that started at the operation's epoch or later show the effect of the operation.
 before the operation and were read again by the runs after the operation. A gap consists of the never-read offsets
 between the last record read before the operation and the first record read after the operation. Between two operations,
 there must be neither gaps nor duplicates.
+
+A verdict may show bytes in place of offsets (MySQL's positions do not count bytes). The columns ``duplicates`` and
+``gaps`` then contain bytes too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import has_wide_offsets
+import msgspec
+
+from rw_sql.connectors.changes import ChangeConnector
+from rw_sql.connectors.registry import connector, has_wide_offsets
 from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
 from rw_sql.metastore.codec import before_from_json
 from rw_sql.metastore.records import DISCOVERY, REWIND
 from rw_sql.model.object_lookup import find_source
 from rw_sql.model.offset_ranges import covered, reads_of, uncovered, with_read
+from rw_sql.model.options import source_options
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import split_order
 from rw_sql.plan.result.plan import Plan, Table
@@ -30,6 +37,7 @@ from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import RewindSource
 
 if TYPE_CHECKING:
+    from rw_sql.connectors.base import UpstreamSplit
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import OperationRecord
     from rw_sql.model.offset_ranges import IncarnationReads, ReadIncarnation
@@ -64,6 +72,7 @@ COLUMNS = (
 )
 
 _OFFSETS = ("last_before", "first_after")
+_DUPLICATES = [name for name, _ in COLUMNS].index("duplicates")
 
 SplitIdentity = tuple[str | None, str | None]
 
@@ -182,8 +191,11 @@ def lower_show_source_continuity(statement: ShowSourceContinuity, snapshot: Snap
     source = find_source(snapshot, statement.name)
     all_records = tuple(reversed(operations_on(inspector, source)))
     rows: list[tuple[object, ...]] = []
+    kind, files = connector(source.connector), None
+    if isinstance(kind, ChangeConnector) and not kind.positions_count_bytes:
+        files = inspector.upstreams.look(source.connector, source_options(snapshot, source)).splits
     for reader in readers_of(snapshot, source):
-        rows += _rows_of(inspector, reader.fragment, source.id, all_records)
+        rows += _rows_of(inspector, reader.fragment, source.id, all_records, files)
     if not has_wide_offsets(source.connector):
         return Plan(statement=statement, table=Table(columns=COLUMNS, rows=tuple(rows)))
     columns = tuple((name, "STRING" if name in _OFFSETS else kind) for name, kind in COLUMNS)
@@ -199,18 +211,97 @@ def _shown(column: str, value: object) -> object:
     return None if column in ("duplicates", "gaps") and isinstance(value, int) and value >= MOST_COUNTED else value
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sizes:
+    """The numbers of repeated and skipped bytes, for a source whose offsets do not count bytes.
+
+    ``observed`` and ``between`` are the results of :func:`stretches` for places in the upstream's ``files`` instead of
+    offsets. ``files`` has no splits of which records from another upstream were read. ``bounds`` are the lowest and the
+    highest offset that was read from each split. The size of a file that the upstream has removed is unknown.
+    """
+
+    observed: Mapping[tuple[int, str], Observed]
+    between: Mapping[str, tuple[int, int]]
+    files: Mapping[str, UpstreamSplit]
+    bounds: Mapping[str, tuple[int, int]]
+
+    @staticmethod
+    def of(commits: Sequence[CommittedRanges], epochs: Sequence[int], seen: Mapping[str, UpstreamSplit]) -> _Sizes:
+        """Computes the sizes from the commits of the log. ``seen`` are the splits of the upstream."""
+        strange = {
+            split
+            for commit in commits
+            for split, (cluster, _) in commit.lives.items()
+            if split in seen and cluster not in (None, seen[split].cluster)
+        }
+        files = {split: found for split, found in seen.items() if found.files and split not in strange}
+        bounds: dict[str, tuple[int, int]] = {}
+        placed: list[CommittedRanges] = []
+        for commit in commits:
+            ranges: dict[str, tuple[int, int]] = {}
+            for split, (start, end) in commit.ranges.items():
+                if end > start and split in files:
+                    low, high = bounds.get(split, (start, end))
+                    bounds[split] = (min(low, start), max(high, end))
+                    ranges[split] = (files[split].place(start), files[split].place(end))
+            placed.append(replace(commit, ranges=ranges))
+        observed, between = stretches(placed, epochs)
+        return _Sizes(observed=observed, between=between, files=files, bounds=bounds)
+
+    def effect_of(
+        self, key: tuple[int, str], came: Observed, said: PredictedSplit | None, said_sizes: tuple[int, int] | None
+    ) -> tuple[int | None, int | None]:
+        """The duplicates and the gaps of one operation. If the log shows exactly the predicted offsets, the sizes are
+        the predicted sizes, even if the upstream has removed the files since."""
+        # The gap begins after the last offset before the operation, and duplicates begin at the first offset after it.
+        ends = (came.first_after or 0, (came.last_before or 0) + 1)
+        is_known = self._has(key[1], min(ends), max(ends))
+        found = self.observed.get(key)
+        sizes = (0, 0) if found is None else (found.duplicates, found.gaps)
+        duplicates, gaps = (size if is_known else None for size in sizes)
+        if said is not None and said_sizes is not None:
+            duplicates = said_sizes[0] if came.duplicates == said.duplicates else duplicates
+            gaps = said_sizes[1] if came.gaps == said.gaps else gaps
+        return _size(came.duplicates, duplicates), _size(came.gaps, gaps)
+
+    def between_operations(self, split: str, counts: tuple[int, int]) -> tuple[int | None, int | None]:
+        """The duplicates and the gaps between operations, of which ``counts`` are the numbers of offsets."""
+        is_known = split in self.bounds and self._has(split, *self.bounds[split])
+        duplicates, gaps = (size if is_known else None for size in self.between.get(split, (0, 0)))
+        return _size(counts[0], duplicates), _size(counts[1], gaps)
+
+    def _has(self, split: str, first: int, last: int) -> bool:
+        """True if the upstream still has the log from ``first`` to ``last``."""
+        seen = self.files.get(split)
+        return seen is not None and seen.files[0][0] <= first and last <= seen.end + seen.slack
+
+
+def _size(count: int, size: int | None) -> int | None:
+    """The number of bytes of ``count`` offsets; None if it is not known."""
+    if count == 0:
+        return 0
+    return None if size is None or size >= MOST_COUNTED - 1 else size
+
+
 def _rows_of(
-    inspector: Inspector, fragment: str, source_id: int, all_records: Sequence[OperationRecord]
+    inspector: Inspector,
+    fragment: str,
+    source_id: int,
+    all_records: Sequence[OperationRecord],
+    files: Mapping[str, UpstreamSplit] | None,
 ) -> list[tuple[object, ...]]:
+    """Returns the rows of one reader. ``files`` are the splits of an upstream whose offsets do not count bytes."""
     records = [
         record
         for record in all_records
         if fragment in prediction_from_json(record.prediction) or _sets_states(record, fragment)
     ]
     commits = inspector.positions.committed_ranges(source_id, fragment)
-    observed, between = stretches(commits, [record.epoch for record in records])
+    epochs = [record.epoch for record in records]
+    observed, between = stretches(commits, epochs)
+    sizes = None if files is None else _Sizes.of(commits, epochs, files)
     back = taken_back(records)
-    again = _found_again(all_records, [record.epoch for record in records], fragment)
+    again = _found_again(all_records, epochs, fragment)
     rows: list[tuple[object, ...]] = []
     for at, record in enumerate(records):
         later = [found.epoch for found in records[at + 1 :]]
@@ -222,11 +313,17 @@ def _rows_of(
             if said_of is not None and said_of.new is None and (record.epoch, split) in again:
                 came_of = None
             row = _row(record, split, said_of, came_of, bool(later))
+            if sizes is not None and came_of is not None and came_of.is_known:
+                told = None if said is None or isinstance(said.sizes, msgspec.UnsetType) else said.sizes.get(split)
+                counts = sizes.effect_of((record.epoch, split), came_of, said_of, told)
+                row = (*row[:_DUPLICATES], *counts, *row[_DUPLICATES + 2 :])
             rows.append((*row[:-1], TAKEN_BACK, fragment) if record.epoch in back else (*row, fragment))
     for split in sorted(between, key=split_order):
         repeated, left_out = between[split]
         status = UNBROKEN if (repeated, left_out) == (0, 0) else BROKEN
-        rows.append((None, None, READING, split, "NONE", repeated, left_out, None, None, status, fragment))
+        shown = (repeated, left_out)
+        counts = shown if sizes is None else sizes.between_operations(split, shown)
+        rows.append((None, None, READING, split, "NONE", *counts, None, None, status, fragment))
     return rows
 
 

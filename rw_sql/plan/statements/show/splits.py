@@ -11,13 +11,25 @@ from rw_sql.model.job_specs import named_splits
 from rw_sql.model.object_lookup import find_source
 from rw_sql.model.options import source_options
 from rw_sql.model.source_readers import readers_of
-from rw_sql.model.split_status import OK, ORPHAN, UNKNOWN, identity_status, split_order, split_status
+from rw_sql.model.split_status import (
+    AHEAD,
+    EXPIRED,
+    OK,
+    ORPHAN,
+    UNKNOWN,
+    UNREADABLE,
+    identity_status,
+    split_order,
+    split_status,
+)
+from rw_sql.plan.effects.capture_moves import find_obstacle, remedy
 from rw_sql.plan.result.plan import Plan, Table
 
 if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
-    from rw_sql.connectors.changes import SlotDetails
+    from rw_sql.connectors.slot_details import SlotDetails
     from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import SourceRecord
     from rw_sql.model.source_readers import Reader
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import ShowSourceSplits
@@ -35,7 +47,7 @@ COLUMNS = (
 )
 """The columns of SHOW SOURCE SPLITS, one row per split and reader."""
 
-_LAG = [name for name, _ in COLUMNS].index("lag")
+_LAG, _STATUS, _FRAGMENT = ([name for name, _ in COLUMNS].index(name) for name in ("lag", "status", "fragment"))
 _OFFSETS = ("start", "next", "log_start", "log_end")
 
 SLOT_COLUMNS = (
@@ -44,8 +56,10 @@ SLOT_COLUMNS = (
     ("wal_status", "STRING"),
     ("retained_bytes", "BIGINT"),
     ("bytes_behind", "BIGINT"),
+    ("reason", "STRING"),
 )
-"""Additional columns for a change data capture source."""
+"""Additional columns for a change data capture source. ``reason`` states why the source cannot continue at its
+position, and the statement that solves the problem."""
 
 
 def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot, inspector: Inspector) -> Plan:
@@ -73,6 +87,7 @@ def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot, in
         rows = [tuple(_shown(name, value) for (name, _), value in zip(columns, row, strict=True)) for row in rows]
     elif columns is not COLUMNS:
         rows = [_with_slot(source.connector, row, slot) for row in rows]
+        rows = [_with_reason(snapshot, inspector, source, upstream, slot, row) for row in rows]
     return Plan(statement=statement, table=Table(columns=columns, rows=tuple(rows)))
 
 
@@ -98,6 +113,30 @@ def _with_slot(connector_name: str, row: tuple[object, ...], slot: SlotDetails |
     if slot.files and row[_LAG] is not None:
         row = (*row[:_LAG], behind, *row[_LAG + 1 :])
     return (*row, shown, slot.name, slot.status, slot.retained_bytes, behind)
+
+
+def _with_reason(
+    snapshot: Snapshot,
+    inspector: Inspector,
+    source: SourceRecord,
+    upstream: Upstream,
+    slot: SlotDetails | None,
+    row: tuple[object, ...],
+) -> tuple[object, ...]:
+    """Returns a row with the column ``reason``.
+
+    The status so far results from the bounds of the server's log. The status becomes UNREADABLE if only the slot shows
+    that the source cannot continue. The status becomes OK if the source can continue although a bound is after the
+    position, because the source has read nothing yet and its slot will be created.
+    """
+    status, fragment = row[_STATUS], str(row[_FRAGMENT])
+    found = find_obstacle(inspector, snapshot, source, fragment, str(row[0]), slot)
+    if found is None:
+        status = OK if status in (EXPIRED, AHEAD) else status
+    elif not found.is_temporary:
+        status = UNREADABLE if status in (OK, UNKNOWN) else status
+    reason = upstream.error if found is None else remedy(found, source)
+    return (*row[:_STATUS], status, *row[_STATUS + 1 :], reason)
 
 
 def _rows_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,7 +24,7 @@ from tests.plan.canned import refused
 from tests.plan.canned_inspector import CannedUpstreams, positions_in
 from tests.plan.statements.move.test_block import commit, planned
 from tests.plan.statements.move.test_undo import undo
-from tests.plan.statements.table.test_cdc_tables import TABLE, cdc_world, ingest, source
+from tests.plan.statements.table.test_cdc_tables import SLOT, SOURCE, TABLE, cdc_world, ingest, source
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,6 +139,57 @@ def test_undo_of_a_move_in_a_block_reads_the_former_server_again() -> None:
     (back,) = ingest(world).tables
     assert back.repeats
     assert back.snapshot != elsewhere.snapshot
+
+
+def test_a_move_and_its_undo_name_the_slot_that_they_leave_and_what_drops_it() -> None:
+    world = cdc_world(TABLE)
+    world.run("ALTER SYSTEM SET enable_unsafe_ops = true")
+    world.slot = replace(SLOT, retained_bytes=4096)
+    plan = world.run("ALTER SOURCE pg UNSAFE SET (slot.name = 'rw2')")
+    left = (
+        'slot "rw" stays on the server db, and the server keeps its log for the slot (now 4096 bytes), so that this '
+        "operation can be undone. When neither an UNDO nor another program needs the slot, run on that server: SELECT "
+        "pg_drop_replication_slot('rw')"
+    )
+    assert left in [row.detail for row in plan.changes if row.change == "NOTICE"]
+    world.slot = replace(SLOT, name="rw2", retained_bytes=4096)
+    back = world.plan(undo(world))
+    assert left.replace('"rw"', '"rw2"').replace("'rw'", "'rw2'") in notices_of(back)
+    # Nothing is told of a slot that does not exist, or that another source reads.
+    world.slot = replace(SLOT, name="rw3")
+    assert "stays on the server" not in " ".join(notices_of(world.plan(undo(world))))
+    world.slot = replace(SLOT, name="rw2")
+    other = SOURCE.replace("SOURCE pg", "SOURCE other").replace("slot.name = 'rw'", "slot.name = 'rw2'")
+    world.run(other)
+    assert "stays on the server" not in " ".join(notices_of(world.plan(undo(world, 1))))
+
+
+@pytest.mark.parametrize(("cluster", "is_left"), [("1/1", False), ("1/2", True), (None, False)])
+def test_a_slot_is_left_with_its_server_and_not_with_another_address(
+    monkeypatch: pytest.MonkeyPatch, cluster: str | None, is_left: bool
+) -> None:
+    world = cdc_world(TABLE)
+    world.run("ALTER SYSTEM SET enable_unsafe_ops = true")
+    look = CannedUpstreams.look
+
+    def elsewhere(self: CannedUpstreams, connector: str, options: Any, *more: Any) -> Upstream:
+        seen = look(self, connector, options, *more)
+        return replace(seen, cluster=cluster) if visible(options)["hostname"] == "b" else seen
+
+    monkeypatch.setattr(CannedUpstreams, "look", elsewhere)
+    plan = world.plan("ALTER SOURCE pg UNSAFE SET (hostname = 'b')")
+    assert ("stays on the server db" in " ".join(notices_of(plan))) == is_left
+
+
+def test_a_connection_that_leads_elsewhere_names_the_slots_that_it_leaves() -> None:
+    world = connected_world()
+    plan = world.plan("ALTER CONNECTION c SET (hostname = 'b')")
+    assert "stays on the server a" in " ".join(notices_of(plan))
+
+
+def notices_of(plan: Any) -> tuple[str, ...]:
+    assert plan.preview is not None
+    return tuple(plan.preview.notices)
 
 
 def test_undo_of_a_move_that_read_no_table_again_reads_none() -> None:

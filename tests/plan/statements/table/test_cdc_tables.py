@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamColumn, UpstreamTable
+from rw_sql.connectors.changes import ChangeCount, Lack, UpstreamColumn, UpstreamTable
+from rw_sql.connectors.slot_details import SlotDetails
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import LivePosition, SourceRecord, TableRecord
 from rw_sql.model.job_ids import ingest_fragment
