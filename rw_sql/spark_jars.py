@@ -63,7 +63,7 @@ def jars_of(version: str) -> SparkJars:
     if jars is None:
         raise SqlError(
             SPARK_VERSION,
-            f"rw_sql runs on Spark {SUPPORTED[0]} to {SUPPORTED[-1]}, and this is Spark {version}",
+            f"rw_sql runs on Spark {SUPPORTED[0]} to {SUPPORTED[-1]}, but this is Spark {version}",
             hint=f"pip install 'pyspark>={SUPPORTED[0]},<{_after(SUPPORTED[-1])}'",
         )
     return jars

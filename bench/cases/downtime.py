@@ -359,8 +359,8 @@ def _open() -> Iterator[Pair]:
                 "both": f"{BOTH}; no trigger interval; all sides run and pause for {_REST_SECONDS:g} s, and are "
                 f"suspended while another is measured (beside the long move only the bare query is); {_WARM_UPS} moves "
                 f"beforehand; a run is the median of {_IN_A_RUN} moves, all sides in turn (one of the long move)",
-                "ours": "PAUSE, UNSAFE SET topic, RESET, INJECT the last record, RESUME; until the view's row in its "
-                "Delta table, where it is once",
+                "ours": "PAUSE, UNSAFE SET topic, RESET, INJECT the last record, RESUME; until the view's Delta "
+                "table contains the row exactly once",
                 "peer, restart": "stop the query and start one at the other topic's last record; until its row",
                 "peer, again": "DROP SOURCE … CASCADE and both CREATEs in the process of the moves, until the "
                 "view has its history again",

@@ -131,7 +131,7 @@ def read_checkpoint(files: CheckpointFiles) -> Checkpoint:
         missing = "metadata" if "offsets" in names else "offsets"
         raise SqlError(
             NOT_A_CHECKPOINT,
-            f"{files.location!r} is not the checkpoint of a streaming query: there is no {missing!r} in it",
+            f"{files.location!r} is not the checkpoint of a streaming query: it contains no {missing!r}",
             hint="give the folder that the job names in option checkpointLocation",
         )
     planned = files.batches("offsets")
@@ -184,7 +184,7 @@ def _entry(files: CheckpointFiles, batch: int) -> OffsetEntry:
         raise SqlError(
             NOT_A_CHECKPOINT,
             f"{files.location!r} has a committed batch {batch} without its offsets",
-            hint="the checkpoint is damaged, or was copied while its job ran",
+            hint="restore the checkpoint from a backup; copy a checkpoint only while its job is stopped",
         ) from error
     except ValueError as error:
         raise _not_understood(files, name, error) from error

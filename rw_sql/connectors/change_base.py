@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 def check_root_certificate(options: Mapping[str, str], hint: str) -> None:
     """Raises OptionError if ``ssl.mode`` requires a check of the server's certificate and the options name no
     certificate authority."""
-    if options.get("ssl.mode", "").strip().lower().startswith("verify-") and "ssl.root.cert" not in options:
+    mode = options.get("ssl.mode", "").strip().lower()
+    if mode.startswith("verify-") and "ssl.root.cert" not in options:
         raise OptionError(
             INVALID_PROPERTY,
-            'property "ssl.mode" checks the server\'s certificate, so ssl.root.cert is needed',
+            f"property \"ssl.mode\" = '{mode}' needs ssl.root.cert, to check the server's certificate",
             key="ssl.mode",
             hint=hint,
         )

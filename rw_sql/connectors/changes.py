@@ -187,7 +187,7 @@ def other_key(table: str, before: Sequence[str], now: Sequence[str]) -> CaptureE
     """The error for a table whose primary key differs from the key with which its rows were read."""
     return CaptureError(
         UPSTREAM_MISSING,
-        f"the primary key of table {table} is ({', '.join(now)}) now, it was ({', '.join(before)})",
+        f"the primary key of table {table} is ({', '.join(now)}) now, but was ({', '.join(before)})",
         hint=f"drop the tables of rw_sql that read it, and create them again: CREATE TABLE … (*) FROM SOURCE_NAME "
         f"TABLE '{table}'",
     )

@@ -74,7 +74,7 @@ def place_of(kind: str, key: str) -> str | None:
             return f'did you mean "{option.connection_key}"?'
     for user, specs in (("source", sources), ("sink", sinks)):
         if any((spec.connection_kind or spec.name) == kind and spec.option(key) is not None for spec in specs):
-            return f"omit {key} here: CREATE {user.upper()} … WITH ({key} = …) takes it"
+            return f"omit {key} here: CREATE {user.upper()} … WITH ({key} = …) accepts it"
     return None
 
 

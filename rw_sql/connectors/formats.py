@@ -128,7 +128,7 @@ def _schema_options(encode: str) -> tuple[EncodeOption, ...]:
         for option in load_spec("schema_registry").options.values()
         if _OF_ONE_ENCODE.get(option.key, encode) == encode and option.key != "key.message"
     )
-    stored = "The schema that the records are read by, as the catalog stores it."
+    stored = "The schema with which the records are decoded, as the catalog stores it."
     return (
         *found,
         EncodeOption(
@@ -340,7 +340,7 @@ def encode_value(format: str, encode: str, options: Mapping[str, str], key: str)
     If the option has choices, the result is in lower case. Raises KeyError for an unknown option."""
     option = SPECS[format, encode].option(key)
     if option is None:
-        raise KeyError(f"FORMAT {format} ENCODE {encode} takes no {key}")
+        raise KeyError(f"FORMAT {format} ENCODE {encode} does not accept {key}")
     value = options.get(key, option.default or "")
     return value.lower() if option.choices else value
 

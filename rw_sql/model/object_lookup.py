@@ -64,9 +64,9 @@ def object_name(name: Name) -> str:
     if len(name.parts) > 2:
         raise SqlError(
             SYNTAX_ERROR,
-            f"a name has a schema and an object, and no more parts: {name}",
+            f"the name {name} has {len(name.parts)} parts, but a name consists of a schema and an object",
             span=name.span,
-            hint=".".join(quoted(part) for part in name.parts[-2:]),
+            hint=f"write {'.'.join(quoted(part) for part in name.parts[-2:])}",
         )
     return name.key
 
@@ -149,7 +149,7 @@ def find_source_of(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
     if not isinstance(source, SourceRecord):
         raise SqlError(
             INVALID_DEFINITION,
-            f'table "{table.name}" has no connector any more',
+            f'table "{table.name}" no longer has a connector',
             span=name.span,
             hint="CREATE TABLE a_name (…) WITH (connector = …) creates a table with a connector",
         )

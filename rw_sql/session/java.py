@@ -42,7 +42,7 @@ def check_java() -> None:
         require_current_folder()  # Java does not start if the current folder was deleted.
         raise SqlError(JAVA_MISSING, f"{java} ({origin}) is not a working Java{_said(text)}", hint=_hint())
     if version < OLDEST_JAVA:
-        told = f"{_NEED}, and {java} ({origin}) is Java {version}"
+        told = f"{_NEED}, but {java} ({origin}) is Java {version}"
         raise SqlError(JAVA_MISSING, told, hint=_HINT)
     _suitable[java] = text
 
@@ -52,11 +52,11 @@ def _find_java() -> tuple[Path, str]:
     if home:
         java = Path(home) / "bin" / "java"
         if not java.is_file():
-            raise SqlError(JAVA_MISSING, f"{_NEED}, and JAVA_HOME contains no {java}", hint=_HINT)
+            raise SqlError(JAVA_MISSING, f"{_NEED}, but JAVA_HOME contains no {java}", hint=_HINT)
         return java, "from JAVA_HOME"
     found = shutil.which("java")
     if found is None:
-        raise SqlError(JAVA_MISSING, f"{_NEED}, and no java is on the PATH and JAVA_HOME is not set", hint=_HINT)
+        raise SqlError(JAVA_MISSING, f"{_NEED}, but no java is on the PATH and JAVA_HOME is not set", hint=_HINT)
     return Path(found), "from the PATH"
 
 

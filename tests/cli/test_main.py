@@ -78,7 +78,7 @@ def test_without_java_a_command_says_so(tmp_path: Path) -> None:
     script.write_text("SHOW SOURCES;")
     told = rw_sql("run", str(script), env={"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})
     assert told.returncode == 1
-    assert told.stderr.startswith("RW404: Spark needs Java 17 or newer, and JAVA_HOME contains no ")
+    assert told.stderr.startswith("RW404: Spark needs Java 17 or newer, but JAVA_HOME contains no ")
     assert "HINT: install one" in told.stderr
     assert "Traceback" not in told.stderr
 

@@ -234,7 +234,7 @@ def test_both_clients_log_in(read: Read, secured: Secured, how: str) -> None:
                 "properties.ssl.key.pem": None,
                 "properties.ssl.certificate.pem": None,
             },
-            "closed at once; does properties.security.protocol fit?",
+            "closed at once: check properties.security.protocol",
         ),
     ],
 )
@@ -250,4 +250,4 @@ def test_what_keeps_a_client_out_is_reported(
 
 def test_tls_where_the_broker_has_none_is_reported(secured: Secured) -> None:
     error = KafkaConnector().look({**_login(secured, "scram"), "properties.bootstrap.server": secured.plain}).error
-    assert error == f"{secured.plain}: Broker does not support SSL connections; does properties.security.protocol fit?"
+    assert error == f"{secured.plain}: Broker does not support SSL connections: check properties.security.protocol"

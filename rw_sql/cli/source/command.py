@@ -135,7 +135,7 @@ def resume(
 @source_app.command()
 def alter(
     source: _Source,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A property.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A property to set.")] = None,
     secrets: Annotated[
         list[str] | None,
         typer.Option(

@@ -166,8 +166,8 @@ def fault_of_encoding(store: FileStore, found: FoundFile, compression: str | Non
         )
     elif is_lines and encoding in _READABLE and compression is None:
         advice += (
-            f"; if all files of the source have it, first set compression_format = '{encoding}', and then remove the "
-            "encoding"
+            f"; if all files of the source have this encoding, first set compression_format = '{encoding}', and then "
+            "remove the encoding"
         )
     return (
         f"{found.path}: it is stored with Content-Encoding: {encoding}, and the store's client decompresses such a "

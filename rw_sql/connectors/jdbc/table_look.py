@@ -114,8 +114,8 @@ def _problems_of_key(connection: Connection[Any], name: str, quoted: str, shape:
         )
     if fitting and not any(fitting):
         yield SinkLook(
-            misfit=f"table {name} accepts several rows with NULL in ({keys}), because its UNIQUE does "
-            "not compare NULLs",
+            misfit=f"table {name} accepts several rows with NULL in ({keys}), because its UNIQUE "
+            "constraint treats NULLs as different",
             hint=f"in the database: ALTER TABLE {name} ADD UNIQUE NULLS NOT DISTINCT ({keys}), or ADD "
             f"PRIMARY KEY ({keys})",
         )

@@ -62,7 +62,7 @@ class _Faults:
         codes = self.codes or _codes()
         if error.code() == codes.all_down:
             self.refused_since = self.refused_since or time.monotonic()
-            self.last = self.last or "every connection was closed at once; does properties.security.protocol fit?"
+            self.last = self.last or "every connection was closed at once: check properties.security.protocol"
             return
         self.last = error.str()
         if error.code() in codes.fatal:
@@ -426,7 +426,7 @@ class BrokerAdmin:
         has_no_tls = _NO_TLS_THERE.search(text) is not None
         text = text.split(" (after ")[0].removeprefix("Broker: ").removeprefix("Local: ")
         if has_no_tls:
-            text = "Broker does not support SSL connections; does properties.security.protocol fit?"
+            text = "Broker does not support SSL connections: check properties.security.protocol"
         return text if self._brokers and self._brokers.split(",")[0] in text else f"{self._brokers}: {text}"
 
 

@@ -71,7 +71,7 @@ def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeo
     try:
         lives, sparse, starts, ends = with_client(of_admin, ask, timeout=timeout, is_read_committed=False)
     except BrokerError as error:
-        return dict.fromkeys(topics, f"not known to have a record at every offset: {error}")
+        return dict.fromkeys(topics, f"it is unknown whether every offset has a record: {error}")
     tails = {
         part: max(start, ends[part] - _PEEKED)
         for part, start in starts.items()
@@ -80,7 +80,7 @@ def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeo
     try:
         holes = _known_holes(properties, lives, tails, ends) if tails else frozenset()
     except BrokerError as error:
-        return {**dict.fromkeys(lives, f"not known to have a record at every offset: {error}"), **sparse}
+        return {**dict.fromkeys(lives, f"it is unknown whether every offset has a record: {error}"), **sparse}
     return {**sparse, **dict.fromkeys(holes, TRANSACTIONAL)}
 
 

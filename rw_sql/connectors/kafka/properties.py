@@ -154,10 +154,11 @@ def check_security(options: Mapping[str, str]) -> None:
     )
     if has_key != has_certificate:
         given, lacking = ("key", "certificate") if has_key else ("certificate", "key")
+        key = next(key for key in ssl if f".{given}." in key)
         raise OptionError(
             INVALID_PROPERTY,
-            f"a client's {given} needs its {lacking} too",
-            key=next(key for key in ssl if f".{given}." in key),
+            f'property "{key}" needs the client\'s {lacking} too',
+            key=key,
             hint=f"add properties.ssl.{lacking}.pem or properties.ssl.{lacking}.location",
         )
 

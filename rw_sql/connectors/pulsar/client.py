@@ -242,4 +242,4 @@ def next_message(address: Address, reader: Any, seconds: float) -> Any:
         try:
             return reader._reader.read_next(max(1, int(seconds * 1000)))
         except pulsar.Timeout as error:
-            raise NothingError("no message came in time") from error
+            raise NothingError("no message arrived in time") from error

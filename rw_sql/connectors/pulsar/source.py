@@ -354,7 +354,8 @@ def _check_topic(options: Mapping[str, str]) -> None:
     if topic.startswith("non-persistent://"):
         raise OptionError(
             INVALID_PROPERTY,
-            f"property \"topic\" names '{topic}', whose messages are not stored: there is no position to continue at",
+            f"property \"topic\" names '{topic}', whose messages are not stored, so a source could not continue "
+            "after a restart",
             key="topic",
             hint="read a persistent topic",
         )

@@ -228,7 +228,7 @@ class RabbitClient:
         head = self._take(4)
         if head in _OTHER_PROTOCOLS:
             raise RabbitError(
-                f"this port has the protocol {head.decode()}, not that of streams: use the port of the plugin "
+                f"this port has the protocol {head.decode()}, not the stream protocol: use the port of the plugin "
                 f"rabbitmq_stream, {PORTS['rabbitmq-stream']} by default"
             )
         if int.from_bytes(head, "big") > _MOST_FRAME:

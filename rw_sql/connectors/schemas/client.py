@@ -285,7 +285,9 @@ class RegistryClient:
             raise RefusedSchemaError(said) from error
         if error.code >= 500 or error.code in (408, 429):
             raise _Unanswered(f"HTTP {error.code} {said}") from error
-        raise RegistryError(f"HTTP {error.code} {said}: is this the address of the registry's API?") from error
+        raise RegistryError(
+            f"HTTP {error.code} {said}: check that {ADDRESSES} is the address of the registry's API"
+        ) from error
 
     def _opener(self, url: str) -> urllib.request.OpenerDirector:
         """Returns an opener that follows redirects only to the same server, because no other server may receive the
@@ -300,7 +302,7 @@ class RegistryClient:
                 if other is None and req.get_method() == "GET":
                     return super().redirect_request(req, fp, code, msg, headers, newurl)
                 where = "another path" if other is None else other
-                raise RegistryError(f"the registry redirects to {where}: is its address in {ADDRESSES}?")
+                raise RegistryError(f"the registry redirects to {where}: check the address in {ADDRESSES}")
 
         return urllib.request.build_opener(Redirects, urllib.request.HTTPSHandler(context=self._context(url)))
 
@@ -353,7 +355,9 @@ def _part(told: Any, name: str) -> Any:
     """Returns a member of a JSON response. If the member is missing, the response does not come from a schema registry,
     and the function raises RegistryError."""
     if not isinstance(told, dict) or name not in told:
-        raise RegistryError(f'an answer has no "{name}": is this the address of the registry\'s API?')
+        raise RegistryError(
+            f'an answer of the registry has no "{name}": check that {ADDRESSES} is the address of its API'
+        )
     return told[name]
 
 

@@ -80,8 +80,10 @@ def check_sink_options(snapshot: Snapshot, statement: CreateSink) -> str:
     name = connector_of(statement)
     if name is None:
         require_no_slip(statement.options)
-        missing = "sink properties not provided" if not statement.options else "missing field 'connector'"
-        raise SqlError(MISSING_PROPERTY, missing, span=statement.name.span, hint="WITH (connector = 'kafka', …)")
+        missing, hint = "sink properties not provided", "add WITH (connector = 'kafka', …)"
+        if statement.options:
+            missing, hint = "missing field 'connector'", "add connector = 'kafka' or another connector to WITH"
+        raise SqlError(MISSING_PROPERTY, missing, span=statement.name.span, hint=hint)
     named = next(option.value.span for option in statement.options if option.key == "connector")
     kind = sink_connector(name, named)
     connection = connection_of(snapshot, statement.options)
@@ -113,7 +115,10 @@ def check_sink(snapshot: Snapshot, statement: CreateSink, given: SinkInput) -> t
     if is_forced and type_ != APPEND_ONLY:
         wanted = "FORMAT PLAIN" if statement.format else "type = 'append-only'"
         raise SqlError(
-            INVALID_DEFINITION, f"cannot force the sink to be append-only without {wanted}", span=span, hint=wanted
+            INVALID_DEFINITION,
+            f"cannot force the sink to be append-only without {wanted}",
+            span=span,
+            hint=f"write {wanted}, or omit force_append_only",
         )
     shape = SinkShape(
         name=statement.name.key,
@@ -189,7 +194,7 @@ def _type(statement: CreateSink, spec: ConnectorSpec) -> tuple[str, Span]:
     if not spec.formats:
         raise SqlError(
             INVALID_DEFINITION,
-            f'connector "{spec.name}" takes no FORMAT',
+            f'connector "{spec.name}" does not accept FORMAT',
             span=clause.span,
             hint="omit FORMAT … ENCODE …, and write type = 'append-only' or type = 'upsert' instead",
         )

@@ -142,7 +142,7 @@ def _refuse_secrets(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
 def _connector_name(statement: CreateSource) -> str:
     if not statement.options:
         raise SqlError(
-            MISSING_PROPERTY, "missing WITH clause", span=statement.name.span, hint="WITH (connector = 'kafka', …)"
+            MISSING_PROPERTY, "missing WITH clause", span=statement.name.span, hint="add WITH (connector = 'kafka', …)"
         )
     name = connector_of(statement)
     if name is None:
@@ -151,7 +151,7 @@ def _connector_name(statement: CreateSource) -> str:
             MISSING_PROPERTY,
             "missing field 'connector'",
             span=statement.name.span,
-            hint="WITH (connector = 'kafka', …)",
+            hint="add connector = 'kafka' or another connector to WITH",
         )
     return name
 

@@ -42,7 +42,7 @@ _IN_FILES = ("path", "location", "root")
 """A property contains a path if the property's name ends with one of these words."""
 
 _PROTOCOL = re.compile(r"^properties\.security\.protocol$")
-_WRONG_PROTOCOL = f"does {PROTOCOL_KEY} fit?"
+_WRONG_PROTOCOL = f": check {PROTOCOL_KEY}"
 _LOGIN = re.compile(
     r"authentication|authorization|unauthorized|not authorized|password|\blogin\b|access denied|access key|forbidden|"
     r"invalid credentials",

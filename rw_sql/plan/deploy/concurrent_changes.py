@@ -46,7 +46,7 @@ class KnownDefinitions:
         raise SqlError(
             CONCURRENT_CHANGE,
             f'{spoken(change.kind)} "{change.name}" was {done} by another session since the changes were planned',
-            hint="rw-sql diff shows the changes that are left, which may overwrite the other session's change; to make "
+            hint="rw-sql diff shows the remaining changes, which may overwrite the other session's change; to make "
             f"them, {again}",
         )
 

@@ -215,7 +215,7 @@ def require_still_there(snapshot: Snapshot, change: DeployChange) -> None:
         raise SqlError(
             CONCURRENT_CHANGE,
             f'{spoken(change.kind)} "{change.name}" {what} by another session since the changes were planned',
-            hint="rw-sql diff shows the changes that are left",
+            hint="rw-sql diff shows the remaining changes",
         )
 
 

@@ -251,7 +251,7 @@ def _combined(
     by_key = f" by key ({', '.join(keys)})" if keys else ""
     reason = f"new rows are combined with the view's {'row' if is_one_row else 'groups' + by_key}"
     if follows and query.kind == DISTINCT:
-        reason = f"the numbers of equal rows follow the changes of {follows}: a row without equals is removed"
+        reason = f"the changes of {follows} update the number of equal rows; a row whose number becomes 0 is removed"
     elif follows:
         reason = f"counts and sums follow the changes of {follows}: removed values are subtracted"
     return Maintained(

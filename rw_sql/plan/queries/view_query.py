@@ -255,7 +255,7 @@ def _renamed(
             INVALID_DEFINITION,
             f"{what} names {len(columns)} columns, but its query has {len(names)}",
             span=query.span,
-            hint=f"the query's columns are {', '.join(names)}",
+            hint=f"write {len(names)} name{'' if len(names) == 1 else 's'}: the query's columns are {', '.join(names)}",
         )
     return renamed_columns(text, names, columns)
 

@@ -221,7 +221,7 @@ class DirectReaders:
         head = read_head(self.files)
         record = head.record
         if record is None:
-            raise StalledError("CHECKPOINT damaged: it does not show which sources its offsets belong to")
+            raise self._damaged("it does not show which sources its offsets belong to")
         for reader in self.readers:
             planned = head.planned_offsets(self.files, reader.spec.fragment, reader.kind) or {}
             lives = record.lives.get(reader.spec.fragment, {})
@@ -247,6 +247,11 @@ class DirectReaders:
                     "and create it again",
                     is_final=True,
                 )
+
+    def _damaged(self, what: str, *, is_final: bool = False) -> StalledError:
+        """The error for a checkpoint of the view that contradicts itself, the query or the catalog."""
+        again = f"restore the checkpoint, or DROP MATERIALIZED VIEW {sql_name(self.spec.name)} and create it again"
+        return StalledError(f"CHECKPOINT damaged: {what}: {again}", is_final=is_final)
 
     def _has_lost(self, reader: _Reader) -> bool:
         """True if the upstream has lost records of a planned batch, and perhaps has other records at their offsets."""
@@ -310,11 +315,7 @@ class DirectReaders:
         if record is None:
             raise TypeError("a checkpoint is aligned before its query starts")
         if record.lines and record.lines != lines:
-            raise StalledError(
-                f"CHECKPOINT damaged: it has offsets of {record.lines}, and the query of {self.spec.name} reads "
-                f"{lines}",
-                is_final=True,
-            )
+            raise self._damaged(f"it has offsets of {record.lines}, but the query reads {lines}", is_final=True)
         if not record.lines:
             write_record(self.files, with_lines(record, lines))
 
@@ -326,18 +327,13 @@ class DirectReaders:
         record = read_record(self.files)
         entry = read_entry(self.files.read(f"offsets/{batch}"))
         if record is None or len(record.lines) != len(entry.offsets):
-            raise StalledError(
-                "CHECKPOINT damaged: it does not show which sources its offsets belong to", is_final=True
-            )
+            raise self._damaged("it does not show which sources its offsets belong to", is_final=True)
         found: dict[str, tuple[int, int]] = {}
         for reader in self.readers:
             ends = offsets_of(entry, record.lines, reader.spec.fragment, reader.kind) or {}
             if not ends.keys() <= reader.positions.keys():
-                raise StalledError(
-                    f"CHECKPOINT damaged: it has offsets of {reader.spec.fragment} for other splits than the catalog: "
-                    f"{sorted(ends)[:8]}",
-                    is_final=True,
-                )
+                what = f"it has offsets of {reader.spec.fragment} for other splits than the catalog: {sorted(ends)[:8]}"
+                raise self._damaged(what, is_final=True)
             for split, start in reader.positions.items():
                 found[commit_key(reader.source.id, split)] = (start, ends.get(split, start))
         return found

@@ -234,7 +234,7 @@ class Capture:
 
     def _changed_columns(self, change: SchemaChange, gone: list[str], other: list[str]) -> str:
         what = [f'column "{name}" no longer exists' for name in gone]
-        what += [f'column "{name}" is {change.retyped[name]}, it was {change.old.get(name)}' for name in other]
+        what += [f'column "{name}" is {change.retyped[name]} now, but was {change.old.get(name)}' for name in other]
         if set(self.specs[change.table].key_columns) & {*gone, *other}:
             typed = (
                 f"drop the table and create it again: CREATE TABLE … (*) FROM {sql_name(self.source.name)} "

@@ -105,7 +105,7 @@ def users_table(record: ObjectRecord | None) -> Iterator[None]:
         raise SqlError(
             UPSTREAM_UNREACHABLE,
             f"the table {record.written} cannot be read: {one_line(error)}",
-            hint="run it again once rw_sql can read the table",
+            hint="run the statement again once rw_sql can read the table",
         ) from error
 
 

@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Protocol
 
 from rw_sql.connectors.registry import captures_changes, connector
 from rw_sql.errors import NOT_APPLIED_YET, SqlError
-from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
+from rw_sql.metastore.records import DEFAULT_GROUP, MaterializedViewRecord, SinkRecord, SourceRecord
 from rw_sql.model.job_ids import sink_job, view_job
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.lineage import in_reading_order
 from rw_sql.model.pauses import is_view_paused, pauses_of
 from rw_sql.model.rates import is_throttled, throttled_reason
+from rw_sql.model.resource_groups import jobs_by_group
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.result.plan import ResultRow
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.direct.positions import read_fragment_positions
 from rw_sql.runtime.jobs.groups import owned_groups
+from rw_sql.runtime.jobs.lease import serve_command
 from rw_sql.runtime.jobs.statuses import present_statuses, run_mark
 from rw_sql.runtime.jobs.table_paths import table_path
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
@@ -139,11 +141,17 @@ def _wait(context: Context, waiting: _Waiting, limit: StallTimeout, shown: Waiti
             limit.note(waiting.marks())
             marked_at = time.monotonic()
             if limit.is_over:
+                hint = (
+                    f"wait longer: SET statement_timeout = '{limit.longer}'; FLUSH; SHOW JOBS shows what each job does"
+                )
+                if not owned_groups(context):
+                    group = min(jobs_by_group(context.metastore.snapshot()), default=DEFAULT_GROUP)
+                    start = serve_command(context.warehouse.uri, group)
+                    hint = f"start a process that runs the jobs: {start}; then FLUSH"
                 raise SqlError(
                     NOT_APPLIED_YET,
                     f"FLUSH gave up: {limit.told}: {waiting.left()}",
-                    hint=f"wait longer: SET statement_timeout = '{limit.longer}'; FLUSH; "
-                    "SHOW JOBS shows what each job does",
+                    hint=hint,
                     detail=what_goes_on(context, None),
                 )
         waited = time.monotonic() - began

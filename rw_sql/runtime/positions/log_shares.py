@@ -28,6 +28,8 @@ SHARES = "shares"
 
 _FILES = "files.json"
 
+_REMEDY = "restore the file from a backup, or drop the object of the job and create it again"
+
 _UNSUPPORTED = frozenset({errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP})
 """The ``errno`` values with which a store without conditional writes refuses such a write, or with which a file system
 refuses a hard link. A conflict with another write, or a lost response, causes another ``errno``."""
@@ -164,7 +166,7 @@ class StoredShares:
         Delta has planned, and not in shares. Raises StalledError if the number is lost."""
         done: int | None = self._read(f"{place_of(end)}/{end.index}")
         if done is None and self._read(f"{place_of(end)}/{_FILES}") is not None:
-            raise StalledError(f"CHECKPOINT lost: {self._folder}/{place_of(end)}/{end.index} does not exist")
+            raise StalledError(f"CHECKPOINT lost: {self._folder}/{place_of(end)}/{end.index} does not exist: {_REMEDY}")
         return done
 
     def note_done(self, end: TableEnd, done: int) -> None:
@@ -206,7 +208,7 @@ class StoredShares:
         except FileNotFoundError:
             return None
         if body is None:
-            raise StalledError(f"CHECKPOINT lost: {self._folder}/{name} cannot be read")
+            raise StalledError(f"CHECKPOINT lost: {self._folder}/{name} cannot be read: {_REMEDY}")
         return body
 
 

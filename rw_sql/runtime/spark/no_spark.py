@@ -25,7 +25,9 @@ class NoSpark(SparkSessions):
     def spark(self) -> SparkSession:  # type: ignore[override]  # an attribute of the base
         """Raises SqlError: there is no session."""
         raise SqlError(
-            NO_SESSION, "the statement needs a Spark session, and this command starts none", hint="rw-sql shell"
+            NO_SESSION,
+            "the statement needs a Spark session, but this command starts none",
+            hint="run the statement in rw-sql shell",
         )
 
     def is_alive(self) -> bool:

@@ -104,7 +104,7 @@ def _key(use: str, hint: str) -> bytes:
         except (OSError, RuntimeError, UnicodeDecodeError) as error:  # RuntimeError: a ~ without a home folder.
             raise SqlError(
                 SECRET_KEY_MISSING,
-                f"the key file that {KEY_FILE_VARIABLE} names cannot be read",
+                f"cannot read the key file {path!r} of {KEY_FILE_VARIABLE}: {_file_fault(error)}",
                 hint=f"export {KEY_FILE_VARIABLE}=PATH, of a file that this process can read",
             ) from error
     try:
@@ -112,7 +112,9 @@ def _key(use: str, hint: str) -> bytes:
     except binascii.Error as error:
         raise SqlError(SECRET_KEY_MISSING, "the key for secrets is not base64", hint=hint) from error
     if len(key) != _KEY_BYTES:
-        what = f"there is no key to {use} secrets with" if not key else f"the key for secrets has {len(key)} bytes"
+        what = f"the key for secrets has {len(key)} bytes instead of {_KEY_BYTES}"
+        if not key:
+            what = f"there is no key to {use} secrets with: neither {KEY_VARIABLE} nor {KEY_FILE_VARIABLE} contains one"
         raise SqlError(SECRET_KEY_MISSING, what, hint=hint)
     return key
 
@@ -162,11 +164,15 @@ def _from_environment(name: str, variable: str) -> str:
 def _from_file(name: str, path: str) -> str:
     try:
         return _without_line_end(Path(path).expanduser().read_text(encoding="utf-8-sig"))
-    except RuntimeError as error:
-        raise _unreadable(name, f"file {path!r}: the user has no home folder") from error
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else "it is not UTF-8 text"
-        raise _unreadable(name, f"file {path!r}: {why}") from error
+    except (OSError, RuntimeError, UnicodeDecodeError) as error:
+        raise _unreadable(name, f"file {path!r}: {_file_fault(error)}") from error
+
+
+def _file_fault(error: OSError | RuntimeError | UnicodeDecodeError) -> str:
+    """The reason why a file cannot be read, without any of its content."""
+    if isinstance(error, RuntimeError):
+        return "the user has no home folder"
+    return error.strerror.lower() if isinstance(error, OSError) and error.strerror else "it is not UTF-8 text"
 
 
 def _credential(variable: str) -> str | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NOTHING_CHANGED = "nothing was changed"
 
-_AGAIN = "run it again once the store answers; rw-sql doctor examines the warehouse"
+_AGAIN = "try again once the store answers; rw-sql doctor examines the warehouse"
 
 
 def store_error(error: Exception, done: str = NOTHING_CHANGED) -> SqlError:
@@ -36,7 +36,7 @@ def store_error(error: Exception, done: str = NOTHING_CHANGED) -> SqlError:
             f"WHERE epoch >= {error.epoch} shows that it is not committed",
         )
     obstacle = obstacle_of(error, "")
-    hint = _AGAIN if obstacle is None else f"{obstacle}, then run it again"
+    hint = _AGAIN if obstacle is None else f"{obstacle}, then try again"
     told = f"{told}; {done}" if done else told
     return SqlError(STORE_UNREACHABLE, f"the warehouse cannot be read or written: {told}", hint=hint)
 

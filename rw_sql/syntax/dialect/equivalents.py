@@ -56,6 +56,11 @@ EPOCH = "unix_micros(x) / 1000000"
 SORTED = "array_sort(collect_list(x)), or listagg(x, ',') WITHIN GROUP (ORDER BY y)"
 """Spark's equivalent of an aggregate with ORDER BY in its arguments."""
 
+ONE_ROW_PER_KEY = (
+    "SELECT … FROM (SELECT …, row_number() OVER (PARTITION BY a_key ORDER BY …) AS n FROM …) AS numbered WHERE n = 1"
+)
+"""The equivalent of ``DISTINCT ON (a_key)`` in both dialects."""
+
 
 _SHORT = 4
 """In a function name of at most this length, only one edit counts as a typing error. In longer names, two edits are

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import INVALID_EXPRESSION, NOT_SUPPORTED, Span, SqlError
-from rw_sql.syntax.dialect.equivalents import EPOCH, EQUIVALENTS, SORTED, advice
+from rw_sql.syntax.dialect.equivalents import EPOCH, EQUIVALENTS, ONE_ROW_PER_KEY, SORTED, advice
 from rw_sql.syntax.dialect.known_values import (
     cast_type,
     is_fraction,
@@ -69,7 +69,7 @@ def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQue
         raise SqlError(
             NOT_SUPPORTED,
             "this query cannot be translated from RisingWave's SQL to Spark's",
-            hint="SET query_dialect = 'spark' takes Spark's SQL",
+            hint=_IN_SPARKS_SQL,
             span=query.span,
         ) from error
     writer = _Writer(query)
@@ -94,11 +94,13 @@ def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQue
         raise SqlError(
             NOT_SUPPORTED,
             "this query has a clause that has no equivalent in Spark",
-            hint="SET query_dialect = 'spark' takes Spark's own SQL",
+            hint=_IN_SPARKS_SQL,
             span=query.span,
         ) from error
     return SparkQuery(text=text, tables=tables_of(tree), time_column=writer.time_column)
 
+
+_IN_SPARKS_SQL = "SET query_dialect = 'spark', and write the query in Spark's SQL"
 
 _LITERAL_INTERVAL = re.compile(r"\s*([0-9]{1,15})\s*([a-z]+)\s*", re.IGNORECASE)
 
@@ -160,7 +162,7 @@ class _Writer:
         raise SqlError(
             NOT_SUPPORTED,
             f"{what} has no equivalent in Spark",
-            hint=instead or "SET query_dialect = 'spark' takes Spark's own SQL",
+            hint=instead or _IN_SPARKS_SQL,
             span=self._place(node),
         )
 
@@ -293,21 +295,29 @@ class _Writer:
         if isinstance(node, (exp.CurrentTimestamp, exp.CurrentDate)):
             self.refuse(
                 "now() in a view",
-                "rows would have to leave the view as time passes; proctime() is the time when a row arrived",
+                "filter by now() when you query the view; proctime() is the time when a row arrived",
                 node,
             )
         known = EQUIVALENTS.get(type(node).__name__)
         if known is not None:
             self.refuse(known.name, advice(known.spark), node)
-        what = f"function {node.sql_name().lower()}" if isinstance(node, exp.Func) else _spoken(type(node).__name__)
+        what = f"function {self._function_name(node)}" if isinstance(node, exp.Func) else _spoken(type(node).__name__)
         self.refuse(what, None, node)
+
+    def _function_name(self, node: exp.Func) -> str:
+        """The name of a function as the query contains it. sqlglot replaces some names: ``sha256`` becomes the class
+        ``SHA2Digest``."""
+        start, end = node.meta.get("start"), node.meta.get("end")
+        if isinstance(start, int) and isinstance(end, int):
+            return self._query.text[start : end + 1].lower()
+        return node.sql(dialect="risingwave").partition("(")[0].lower()
 
     def _check_use(self, node: exp.Expr) -> None:
         from sqlglot import exp
 
         match node:
             case exp.Distinct() if node.args.get("on") is not None:
-                self.refuse("DISTINCT ON", "row_number() OVER (...) = 1 keeps one row per key", node)
+                self.refuse("DISTINCT ON", f"write {ONE_ROW_PER_KEY}", node)
             case exp.Div() if not is_fraction(node.this) and not is_fraction(node.expression):
                 self.refuse(
                     "/ between values that may be integers", "write a::DOUBLE PRECISION / b, or div(a, b)", node
@@ -319,7 +329,9 @@ class _Writer:
                     node,
                 )
             case exp.Interval() if _interval_parts(node) is None:
-                self.refuse("this interval", "write INTERVAL '10' MINUTE, in seconds to days", node)
+                self.refuse(
+                    "this interval", "write days, hours, minutes or seconds, such as INTERVAL '10' MINUTE", node
+                )
             case exp.Extract() if node.this.name.upper() not in EXTRACTED:
                 field = node.this.name.lower()
                 self.refuse(f"extract({field} ...)", advice(EPOCH) if field == "epoch" else None, node)
@@ -340,7 +352,11 @@ class _Writer:
             case exp.GroupConcat() | exp.ArrayAgg() if node.find(exp.Order) is not None:
                 self.refuse("ORDER BY in an aggregate", advice(SORTED), node)
             case exp.Table() if node.args.get("version") is not None or node.args.get("when") is not None:
-                self.refuse("FOR SYSTEM_TIME AS OF", "join the tables; a stream joins its newest state", node)
+                self.refuse(
+                    "FOR SYSTEM_TIME AS OF",
+                    "omit FOR SYSTEM_TIME AS OF: a stream joins the newest state of the table",
+                    node,
+                )
             case exp.Join() if node.args.get("method") not in (None, "", "NATURAL"):
                 self.refuse(f"{node.args['method']} JOIN", None, node)
             case exp.JSONExtract() if not isinstance(node.parent, (exp.JSONExtract, exp.JSONExtractScalar)):

@@ -300,7 +300,7 @@ def _required(place: Place) -> ForeignForm | None:
 
 
 def _to_alter(kind: str, name: str) -> str | None:
-    connects = f"{kind} {name} CONNECTOR WITH (…) changes how it connects"
+    connects = f"{kind} {name} CONNECTOR WITH (…) changes its connection properties"
     match kind:
         case "SOURCE" | "TABLE":
             return f"ALTER SOURCE {name} UNSAFE SET (…) changes what is read; ALTER {connects}"

@@ -344,7 +344,7 @@ class ViewQuery:
         return form, " UNION ALL ".join(touched), spent_sql(types)
 
 
-NOT_TAKEN_APART = ViewQuery(OTHER, "its form is not supported for this")
+NOT_TAKEN_APART = ViewQuery(OTHER, "rw_sql cannot compute the changes of a query of this form")
 
 
 @lru_cache(maxsize=64)

@@ -124,7 +124,7 @@ def test_a_file_that_would_be_read_without_decompression_keeps_its_encoding_unti
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: Place, encoding: str, config: dict[str, str]
 ) -> None:
     advice = (
-        "upload the file again without this encoding; if all files of the source have it, first set "
+        "upload the file again without this encoding; if all files of the source have this encoding, first set "
         f"compression_format = '{encoding}', and then remove the encoding$"
     )
     with pytest.raises(OSError, match=rf"so offsets cannot count its bytes: {advice}"):

@@ -67,9 +67,9 @@ def test_a_key_that_is_null_is_one_key(postgres: PostgresInfo) -> None:
     postgres.run(f"CREATE TABLE {table} (id INT, word TEXT UNIQUE)")
     by_word = shape("upsert", "word")
     look = JdbcSink().look(options(postgres, table), by_word)
-    assert (
-        look.misfit
-        == f"table public.{table} accepts several rows with NULL in (word), because its UNIQUE does not compare NULLs"
+    assert look.misfit == (
+        f"table public.{table} accepts several rows with NULL in (word), because its UNIQUE constraint treats NULLs as "
+        "different"
     )
     postgres.run(f"ALTER TABLE {table} ADD UNIQUE NULLS NOT DISTINCT (word)")
     assert JdbcSink().look(options(postgres, table), by_word).misfit is None

@@ -228,7 +228,7 @@ def test_a_certificate_that_cannot_be_read_is_named() -> None:
         (
             {"properties.security.protocol": "ssl", "properties.ssl.key.pem": "x"},
             "properties.ssl.key.pem",
-            "a client's key needs its certificate too",
+            'property "properties.ssl.key.pem" needs the client\'s certificate too',
         ),
         (
             {"properties.enable.ssl.certificate.verification": "false"},

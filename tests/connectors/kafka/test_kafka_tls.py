@@ -52,4 +52,4 @@ def test_a_closed_connection_instead_of_a_handshake_is_reported(answer: Callable
             "topic": "any",
         }
         error = KafkaConnector().look(options).error
-    assert error == f"{address}: Broker does not support SSL connections; does properties.security.protocol fit?"
+    assert error == f"{address}: Broker does not support SSL connections: check properties.security.protocol"

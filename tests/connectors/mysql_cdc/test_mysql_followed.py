@@ -58,7 +58,7 @@ def test_a_primary_key_of_other_columns(
         f"ALTER TABLE {table} DROP PRIMARY KEY, ADD PRIMARY KEY ({key})",
         f"INSERT INTO {table} VALUES (7, 7, 7, 7)",
     )
-    assert reason(replica) == f"the primary key of table {table} is ({key}) now, it was (a, b)"
+    assert reason(replica) == f"the primary key of table {table} is ({key}) now, but was (a, b)"
 
 
 def test_a_primary_key_in_another_order(mariadb: MysqlInfo, table: str) -> None:

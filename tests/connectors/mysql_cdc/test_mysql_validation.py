@@ -200,6 +200,6 @@ def test_options() -> None:
     KIND.check_options(given)
     with pytest.raises(OptionError, match="must name a database"):
         KIND.check_options(given | {"database.name": " , "})
-    with pytest.raises(OptionError, match=r"ssl\.root\.cert is needed"):
+    with pytest.raises(OptionError, match=r"\"ssl\.mode\" = 'verify-ca' needs ssl\.root\.cert"):
         KIND.check_options(given | {"ssl.mode": "verify-ca"})
     assert KIND.look(given | {"hostname": "127.0.0.1", "port": "1"}).error is not None

@@ -58,7 +58,7 @@ def test_a_primary_key_of_other_columns(postgres: PostgresInfo, table: str, repl
         f"ALTER TABLE {table} ALTER c SET NOT NULL, DROP CONSTRAINT {plain}_pkey, ADD PRIMARY KEY ({key});"
         f"DELETE FROM {table} WHERE b = 2"
     )
-    assert reason(replica) == f"the primary key of table {table} is ({key}) now, it was (a, b)"
+    assert reason(replica) == f"the primary key of table {table} is ({key}) now, but was (a, b)"
 
 
 def test_a_publication_without_some_kinds_of_changes(postgres: PostgresInfo, table: str, replica: Replica) -> None:

@@ -40,8 +40,8 @@ def test_a_server_that_does_not_answer_and_another_that_does(rabbit_server: Rabb
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (b"AMQP\x00\x00\x09\x01", "this port has the protocol AMQP, not that of streams"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "this port has the protocol HTTP, not that of streams"),
+        (b"AMQP\x00\x00\x09\x01", "this port has the protocol AMQP, not the stream protocol"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "this port has the protocol HTTP, not the stream protocol"),
         (b"+PONG\r\n\xff\xff\xff", "the server has closed the connection"),
         (b"\xff\xff\xff\xff", "this port does not have RabbitMQ's stream protocol"),
     ],

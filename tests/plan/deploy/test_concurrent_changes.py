@@ -90,7 +90,7 @@ def test_a_newer_query_that_was_applied_meanwhile_is_kept(warehouse: OfflineWare
         deployment.carry_out()
     assert caught.value.code == "RW309"
     assert caught.value.hint == (
-        "rw-sql diff shows the changes that are left, which may overwrite the other session's change; to make them, "
+        "rw-sql diff shows the remaining changes, which may overwrite the other session's change; to make them, "
         "run it again"
     )
     assert [change.name for change in deployment.made] == ["one"]

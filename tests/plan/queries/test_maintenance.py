@@ -117,7 +117,7 @@ def made(world: CannedWorld, query: str) -> MaterializedViewRecord:
         ),
         ("SELECT n, sum(x) AS c FROM v GROUP BY n", KEYS, ("n",), "recomputed: the groups of changed rows"),
         ("SELECT n, max(k) AS c FROM v GROUP BY n", KEYS, ("n",), "recomputed: the groups of changed rows"),
-        ("SELECT DISTINCT n FROM v", COMBINED, ("n",), "incremental: the numbers of equal rows follow"),
+        ("SELECT DISTINCT n FROM v", COMBINED, ("n",), "incremental: the changes of v update the number of equal rows"),
         ("SELECT DISTINCT x FROM v", KEYS, ("x",), "recomputed: the results of changed rows"),
         (
             "SELECT r.k AS k, v.n AS n FROM r LEFT JOIN v ON r.k = v.k",

@@ -320,3 +320,7 @@ def test_a_batch_that_is_in_the_view_is_finished_as_it_was_planned(own: Own, clu
     assert readers.align_checkpoint(1) is None
     assert reader.positions == {"a:0": 5}
     assert own.checkpoint.line(1) == {"a:0": 5}
+    (own.checkpoint.folder / "_rw_sql/readers.json").unlink()
+    remedy = "restore the checkpoint, or DROP MATERIALIZED VIEW v and create it again"
+    with pytest.raises(StalledError, match=f"^CHECKPOINT damaged: .*: {remedy}$"):
+        readers.ranges(1)

@@ -81,7 +81,7 @@ def test_what_waits_for_another_has_not_stalled() -> None:
     assert not patience.is_over(replace(waiting, reason="no disk", updated_ms=21_000), 21_100)
 
 
-def flushing(folder: Path, timeout: str) -> Session:
+def flushing(folder: Path, timeout: str, *, is_owner: bool = True) -> Session:
     """A session over a source with 20 records, whose reader never starts."""
     session = Session(folder)
     session.run(
@@ -89,8 +89,17 @@ def flushing(folder: Path, timeout: str) -> Session:
         f"SET statement_timeout = '{timeout}'",
     )
     session.give_a_reader()
-    session.pretend_to_own()
+    if is_owner:
+        session.pretend_to_own()
     return session
+
+
+def test_flush_names_the_command_that_starts_a_process_for_the_jobs(tmp_path: Path) -> None:
+    session = flushing(tmp_path, "200ms", is_owner=False)
+    error = session.refused("FLUSH")
+    assert "no process runs the jobs of this warehouse" in error.message
+    start = f"rw-sql serve --warehouse {session.warehouse.uri}"
+    assert error.hint == f"start a process that runs the jobs: {start}; then FLUSH"
 
 
 def test_flush_gives_up_when_nothing_moves_and_says_what_is_missing(tmp_path: Path) -> None:

@@ -289,7 +289,9 @@ def test_a_lost_number_of_shares_stalls_the_query(tmp_path: Path) -> None:
     stored = stored_in(Warehouse.at(str(tmp_path)))
     assert stored.done_at(end(8, 2)) is None
     stored.put(end(8, 2), _draw(Random(1))[1])
-    with pytest.raises(StalledError, match=r"CHECKPOINT lost: .*8-commit-log/2 does not exist"):
+    with pytest.raises(
+        StalledError, match=r"CHECKPOINT lost: .*8-commit-log/2 does not exist: restore the file from a backup, or drop"
+    ):
         stored.done_at(end(8, 2))
     stored.note_done(end(8, 2), 3)
     assert stored.done_at(end(8, 2)) == 3

@@ -87,6 +87,17 @@ def test_the_key_may_be_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert read_secret(secret("meta", sealed=sealed)) == VALUE
 
 
+def test_the_error_names_the_key_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(KEY_VARIABLE)
+    monkeypatch.setenv(KEY_FILE_VARIABLE, str(tmp_path / "nowhere"))
+    with pytest.raises(SqlError) as caught:
+        seal("s", VALUE)
+    path = str(tmp_path / "nowhere")
+    assert (
+        caught.value.message == f"cannot read the key file {path!r} of {KEY_FILE_VARIABLE}: no such file or directory"
+    )
+
+
 @pytest.mark.parametrize("given", ["", "not base64!", base64.b64encode(b"short").decode()])
 def test_without_a_usable_key_nothing_is_sealed(
     given: str, monkeypatch: pytest.MonkeyPatch, recorded: Callable[[Path, str], None]

@@ -24,7 +24,7 @@ RUST = "Failed to parse parquet: External: Generic LocalFileSystem error: Unable
         (errno.EROFS, "the file system of the warehouse is read-only"),
         (errno.ENOSPC, "the file system of the warehouse is full"),
         (errno.EACCES, f"user {getpass.getuser()} may not write in the warehouse's folder"),
-        (errno.ECONNREFUSED, "run it again once the store answers"),
+        (errno.ECONNREFUSED, "try again once the store answers"),
     ],
 )
 def test_an_error_of_the_file_system_names_what_to_do(number: int, hint: str) -> None:
@@ -41,4 +41,4 @@ def test_an_error_of_the_file_system_names_what_to_do(number: int, hint: str) ->
 def test_a_number_in_a_path_is_no_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file") as caught:
         (tmp_path / "30").read_text()
-    assert (store_error(caught.value).hint or "").startswith("run it again once the store answers")
+    assert (store_error(caught.value).hint or "").startswith("try again once the store answers")

@@ -111,7 +111,7 @@ class ExpressionChecker(NameChecker):
     def _check_types(self, node: exp.Expr, parts: Sequence[exp.Expr], kinds: Sequence[exp.DataType | None]) -> None:
         """Checks the types of an operator's operands."""
         if isinstance(node, exp.Substring) and node.args.get("start") is None:
-            self._mismatch(node, ('function "substring" takes 2 or 3 arguments, not 1', "substring(…, 1, 10)"))
+            self._mismatch(node, ('function "substring" takes 2 or 3 arguments, not 1', "write substring(…, 1, 10)"))
         if isinstance(node, exp.If) and isinstance(node.parent, exp.Case) and node.parent.this is None and parts:
             self._require_condition(parts[0], kinds[0], "CASE WHEN")
         if any(kind is not None for kind in kinds):

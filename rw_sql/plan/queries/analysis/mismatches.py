@@ -81,7 +81,7 @@ def condition(kind: exp.DataType | None, written: Written, place: str) -> tuple[
     if kind == types.BOOLEAN or not is_certain:
         return None
     compared = f"{written} <> 0" if types.is_number(kind) else f"{written} IS NOT NULL"
-    return f"{place} needs a condition, and {_described(kind, written)}", f"write a comparison: {compared}"
+    return f"{place} needs a condition, but {_described(kind, written)}", f"write a comparison: {compared}"
 
 
 def operation(
@@ -93,12 +93,12 @@ def operation(
     if sign is not None or isinstance(node, exp.Neg):
         for number, kind in enumerate(kinds):
             if types.has_parts(kind) or kind == types.BOOLEAN:
-                message = f'"{sign or "-"}" needs numbers, and {_described(kind, written[number])}'
+                message = f'"{sign or "-"}" needs numbers, but {_described(kind, written[number])}'
                 return number, message, _as_number(kind, written[number])
     elif isinstance(node, _PATTERNS) and kinds and types.has_parts(kinds[0]):
         return (
             0,
-            f"{_called(node)} needs a string, and {_described(kinds[0], written[0])}",
+            f"{_called(node)} needs a string, but {_described(kinds[0], written[0])}",
             _as_text(kinds[0], written[0]),
         )
     elif isinstance(node, _COMPARISONS) and len(kinds) == 2:
@@ -132,7 +132,7 @@ def first_argument(name: str, kind: exp.DataType | None, written: Written) -> tu
     wanted = _FIRST_ARGUMENT.get(name)
     if wanted is None or kind is None:
         return None
-    message = f'function "{name}" takes {wanted}, and {_described(kind, written)}'
+    message = f'function "{name}" takes {wanted}, but {_described(kind, written)}'
     match wanted:
         case "a number":
             if types.has_parts(kind) or kind == types.BOOLEAN:
@@ -193,7 +193,7 @@ def _as_number(kind: exp.DataType | None, written: Written) -> str:
 
 def _as_text(kind: exp.DataType | None, written: Written) -> str:
     made = f"array_join({written}, ',')" if types.is_array(kind) else f"to_json({written})"
-    return f"{made} makes a string, {_part(kind, written)} is a part of it"
+    return f"{made} makes a string; to use a part of the value, write {_part(kind, written)}"
 
 
 def _one_value(kind: exp.DataType | None, written: Written, other: Written) -> str:

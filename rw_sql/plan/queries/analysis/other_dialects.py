@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlglot import TokenType, exp
 
 from rw_sql.errors import INVALID_QUERY
-from rw_sql.syntax.dialect.equivalents import EQUIVALENTS, SORTED
+from rw_sql.syntax.dialect.equivalents import EQUIVALENTS, ONE_ROW_PER_KEY, SORTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,7 +100,7 @@ def refuse_other_dialects(text: Text, report: Report) -> None:
 def _construct(node: exp.Expr) -> tuple[str, str] | None:
     match node:
         case exp.Distinct() if node.args.get("on") is not None:
-            return "DISTINCT ON", "row_number() OVER (...) = 1 keeps one row per key"
+            return "DISTINCT ON", f"write {ONE_ROW_PER_KEY}"
         # sqlglot also reads ``x::array<int>[0]`` and ``s.array[0]`` as arrays. The first is inside a cast, and the
         # second has one element.
         case exp.Array() if len(node.expressions) != 1 and node.find_ancestor(exp.Cast) is None:

@@ -277,7 +277,7 @@ class QueryChecker(RelationChecker):
                     self.text.first_place(value),
                     INVALID_QUERY,
                     f"{name.upper()} -{value.this.name} is negative",
-                    f"{name.upper()} {value.this.name}",
+                    f"write {name.upper()} {value.this.name}",
                 )
 
     # Set operations and VALUES

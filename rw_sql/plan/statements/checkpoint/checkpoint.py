@@ -27,7 +27,7 @@ from rw_sql.model.split_status import AHEAD, EXPIRED, OK, ORPHAN, UNKNOWN
 from rw_sql.plan.result.external_actions import WATCH_SECONDS, RewriteCheckpoint, UndoCheckpoint
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow, SplitPreview, Table
 from rw_sql.plan.result.preview_text import render_preview
-from rw_sql.plan.statements.checkpoint.context import Target, look_around, require_brokers
+from rw_sql.plan.statements.checkpoint.context import NOT_THERE, Target, look_around, require_brokers
 from rw_sql.plan.statements.checkpoint.targets import NewPosition, read_target, read_written
 from rw_sql.plan.statements.checkpoint.verdicts import previewed, state_notices
 from rw_sql.syntax import render
@@ -95,7 +95,7 @@ def lower_show_checkpoint(statement: ShowCheckpoint, snapshot: Snapshot, inspect
 def _status(context: InjectContext, target: Target) -> str:
     bounds = context.bounds(target)
     if bounds is None or target.position is None:
-        return ORPHAN if context.doubt(target) == "not there" else UNKNOWN
+        return ORPHAN if context.doubt(target) == NOT_THERE else UNKNOWN
     if target.position < bounds[0]:
         return EXPIRED
     return AHEAD if target.position > bounds[1] else OK
@@ -209,7 +209,7 @@ def checked(statement: InjectCheckpointOffsets, context: InjectContext, each: Ne
             hint="give a position of 0 or more",
         )
     if bounds is None:
-        if statement.is_validated and context.doubt(target) == "not there":
+        if statement.is_validated and context.doubt(target) == NOT_THERE:
             raise SqlError(
                 UPSTREAM_MISSING,
                 f'the brokers have no split "{target.local}"',

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 NO_BROKERS = "no properties.bootstrap.server"
 NO_TABLE = "no table"
+NO_ANSWER = "no answer"
+NOT_THERE = "not there"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,7 @@ class InjectContext:
             return NO_TABLE
         if self.upstream is None:
             return NO_BROKERS
-        return "no answer" if not self.upstream.is_reachable else "not there"
+        return NO_ANSWER if not self.upstream.is_reachable else NOT_THERE
 
     def targets(self) -> tuple[Target, ...]:
         """All splits of the checkpoint."""
@@ -238,7 +240,7 @@ def _require_bootstrap(statement: InjectCheckpointOffsets | ShowCheckpoint, opti
             MISSING_PROPERTY,
             'missing property "properties.bootstrap.server"',
             span=statement.options[0].key_place,
-            hint="WITH (properties.bootstrap.server = 'host:9092')",
+            hint="add WITH (properties.bootstrap.server = 'host:9092')",
         )
 
 

@@ -20,7 +20,7 @@ from rw_sql.errors import (
 from rw_sql.model.object_lookup import find_source
 from rw_sql.model.offset_files import EARLIEST, LATEST
 from rw_sql.model.source_readers import only_fragment
-from rw_sql.plan.statements.checkpoint.context import resolve_all
+from rw_sql.plan.statements.checkpoint.context import NO_ANSWER, NO_BROKERS, NO_TABLE, resolve_all
 from rw_sql.plan.statements.inject_common import (
     at_most,
     grown_ends,
@@ -230,15 +230,17 @@ def _no_position(target: Target, entry: Written, what: str) -> SqlError:
 def _bound(context: InjectContext, target: Target, where: str, span: Span) -> int:
     bounds = context.bounds(target)
     if bounds is None:
+        doubt = context.doubt(target)
         hints = {
-            KAFKA: "name the brokers: WITH (properties.bootstrap.server = 'host:9092'), or --bootstrap",
-            DELTA: "name the table: WITH (table = '/path/of/the/table'), or --table",
+            NO_BROKERS: "name the brokers: WITH (properties.bootstrap.server = 'host:9092'), or --bootstrap",
+            NO_TABLE: "name the table: WITH (table = '/path/of/the/table'), or --table",
+            NO_ANSWER: "run the statement again once the brokers answer",
         }
         raise SqlError(
             SPLITS_UNKNOWN,
-            f'the offsets that the upstream of split "{target.id}" has are not known ({context.doubt(target)})',
+            f'the first and the last offset of split "{target.id}" in its upstream are unknown ({doubt})',
             span=span,
-            hint=hints[target.kind],
+            hint=hints.get(doubt, "name the other splits in FOR SPLITS, without this split"),
         )
     return bounds[{EARLIEST: 0, LATEST: 1}[where]]
 

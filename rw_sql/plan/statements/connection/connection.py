@@ -116,7 +116,7 @@ def _type_of(statement: CreateConnection) -> str:
         MISSING_PROPERTY,
         'Required property "type" is not provided',
         span=statement.name.span,
-        hint="WITH (type = 'kafka', …)",
+        hint="add WITH (type = 'kafka', …)",
     )
 
 
@@ -350,7 +350,10 @@ def _check_user(statement: AlterConnectionOptions, moved: Snapshot, user: Source
     except SqlError as error:
         message = f'source "{user.name}" does not accept the change: {error.message}'
         raise SqlError(
-            error.kind, message, span=statement.name.span, hint=f"SHOW CREATE SOURCE {sql_name(user.name)}"
+            error.kind,
+            message,
+            span=statement.name.span,
+            hint=f"SHOW CREATE SOURCE {sql_name(user.name)} shows its properties",
         ) from error
 
 
@@ -361,7 +364,10 @@ def _check_sink_user(statement: AlterConnectionOptions, moved: Snapshot, sink: S
     except SqlError as error:
         message = f'sink "{sink.name}" does not accept the change: {error.message}'
         raise SqlError(
-            error.kind, message, span=statement.name.span, hint=f"SHOW CREATE SINK {sql_name(sink.name)}"
+            error.kind,
+            message,
+            span=statement.name.span,
+            hint=f"SHOW CREATE SINK {sql_name(sink.name)} shows its properties",
         ) from error
 
 

@@ -161,7 +161,7 @@ def _behind_transaction(
 def _may_be_no_record(source: str, split: str, offset: int, why: str) -> str:
     """The notice for a topic in which some offsets have no record, so that SKIP RECORD may skip nothing."""
     return (
-        f"some offsets of {split} have no record ({why}): if {offset} has none, nothing is skipped, and the record "
+        f"some offsets of {split} may have no record ({why}): if {offset} has none, nothing is skipped, and the record "
         f"that follows is read; to skip that record, inject its offset + 1: INJECT SOURCE OFFSETS {sql_name(source)} "
         f"VALUES ({literal(split)} = …)"
     )

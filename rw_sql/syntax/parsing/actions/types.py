@@ -58,7 +58,7 @@ def named_type(token: Token, *arguments: Token) -> DataType:
             )
         canonical, numbers = ("REAL" if numbers[0] <= 24 else "DOUBLE"), ()
     if canonical == "VECTOR" and not numbers:
-        raise SqlError(SYNTAX_ERROR, "expected (, found: the end of the type", hint="write VECTOR(3)", span=token.span)
+        raise SqlError(SYNTAX_ERROR, f'type "{token.value}" needs a length', hint="write VECTOR(3)", span=token.span)
     return DataType(name=canonical, arguments=numbers, span=token.span)
 
 

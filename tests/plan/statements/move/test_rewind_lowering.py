@@ -146,7 +146,7 @@ def test_refused_without_a_point_and_says_why() -> None:
     world = moved_world()
     operation = moved_on(world)
     error = refused_rewind(world, f"REWIND SOURCE s TO OPERATION {operation}")
-    assert "there is no rewind point: it is not created yet" in error.message
+    assert "there is no rewind point: rw_sql has not created it yet" in error.message
     with_point(world, operation, reason="materialized view m was stalled")
     error = refused_rewind(world, f"REWIND SOURCE s TO OPERATION {operation}")
     assert error.message.endswith("there is no rewind point: materialized view m was stalled")

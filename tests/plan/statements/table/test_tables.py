@@ -265,7 +265,7 @@ def test_drop_connector_keeps_the_rows() -> None:
     assert (after.schema, after.keys, after.source_id, after.inputs) == (before.schema, before.keys, None, ())
     assert list(desired_jobs(world.snapshot)) == ["mv-3"]
     assert [column.name for column in table_definition(after.definition).columns] == ["id", "a", "k", "h"]
-    assert refused(world, "ALTER TABLE t UNSAFE SET (topic = 'new')").message == 'table "t" has no connector any more'
+    assert refused(world, "ALTER TABLE t UNSAFE SET (topic = 'new')").message == 'table "t" no longer has a connector'
     assert refused(world, "PAUSE SOURCE t").code == "RW203"
     shown = world.plan("SHOW JOBS").table
     assert shown is not None
