@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field, replace
+from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from deltalake import Schema
@@ -92,8 +94,9 @@ class Catalog:
         )
 
 
+@cache
 def load_catalog() -> Catalog:
-    """The catalog of this version of rw_sql.
+    """The catalog of this version of rw_sql. The files are read once in a process.
 
     The files of ``catalog/views`` contain only views, which replace views of the same names in the numbered files. A
     change in ``catalog/views`` does not change a warehouse's format, so older versions of rw_sql can still open it.
@@ -102,7 +105,7 @@ def load_catalog() -> Catalog:
     views = dict(catalog.views)
     for name in list_assets("catalog/views", ".sql"):
         views.update(_views(name, read_asset("catalog/views", name)))
-    return replace(catalog, views=views)
+    return replace(catalog, views=MappingProxyType(views))
 
 
 def parse_catalog(files: Iterable[tuple[str, str]]) -> Catalog:

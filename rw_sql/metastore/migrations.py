@@ -21,9 +21,10 @@ _APPLIED = "migration"
 
 
 def migrate(directory: str, catalog: Catalog) -> None:
-    """Applies the migrations that the warehouse does not have yet.
+    """Applies the migrations that the warehouse does not have yet, and records them in one commit.
 
-    Raises SqlError METASTORE_IS_NEWER, and changes nothing, if the warehouse has a migration that the catalog lacks.
+    If the process ends before that commit, the next call applies these migrations again. Raises SqlError
+    METASTORE_IS_NEWER, and changes nothing, if the warehouse has a migration that the catalog lacks.
     """
     uri = join(directory, "migrations")
     table = _opened(uri)
@@ -33,14 +34,15 @@ def migrate(directory: str, catalog: Catalog) -> None:
             raise _newer(directory, seen, catalog)
         if seen == catalog.number:
             return
-        migration = catalog.migrations[seen]
-        for statement in migration.statements:
-            _apply(directory, statement)
+        rows = []
+        for migration in catalog.migrations[seen:]:
+            for statement in migration.statements:
+                _apply(directory, statement)
+            rows.append({"number": migration.number, "name": migration.name, "applied_ms": int(time.time() * 1000)})
         table = table or StoredTable(uri)
-        row = {"number": migration.number, "name": migration.name, "applied_ms": int(time.time() * 1000)}
         try:
             if table.transaction(_APPLIED) == seen:
-                table.append(pa.Table.from_pylist([row], table.schema), transaction=(_APPLIED, migration.number))
+                table.append(pa.Table.from_pylist(rows, table.schema), transaction=(_APPLIED, catalog.number))
         except CommitConflict:
             table.refresh()
 

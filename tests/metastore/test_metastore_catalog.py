@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import sqlglot
+from deltalake import DeltaTable
 
 from rw_sql.assets import list_assets, read_asset
 from rw_sql.errors import SqlError
-from rw_sql.metastore import Metastore
+from rw_sql.metastore import Metastore, migrations
 from rw_sql.metastore.catalog import AddColumns, CreateTable, load_catalog, parse_catalog
+from rw_sql.metastore.table import create_table
 from tests.metastore.metastore_model import Make
 
 TABLE = "CREATE TABLE rw_catalog.things (id BIGINT NOT NULL COMMENT 'it''s; its (id)', names ARRAY<STRING>);"
@@ -122,3 +125,39 @@ def test_an_older_format_is_brought_up_to_date_with_its_rows(warehouse: str, mak
     again = Metastore.open(warehouse, catalog=catalog).snapshot()
     assert (again.epoch, len(again.all("source"))) == (committed.epoch, 2)
     assert [record.epoch for record in newer.operations()] == [2, 1]
+
+
+def _applied(warehouse: str) -> tuple[int, list[int]]:
+    """The version of the table ``migrations``, and the numbers in it."""
+    table = DeltaTable(f"{warehouse}/rw_catalog/migrations")
+    return table.version(), table.to_pyarrow_table().column("number").to_pylist()
+
+
+def test_migrations_are_recorded_in_one_commit(warehouse: str) -> None:
+    shipped = _shipped()
+    Metastore.open(warehouse, catalog=parse_catalog(shipped[:3]))
+    assert _applied(warehouse) == (1, [1, 2, 3])
+    Metastore.open(warehouse)
+    version, numbers = _applied(warehouse)
+    assert (version, sorted(numbers)) == (2, list(range(1, len(shipped) + 1)))
+
+
+def test_migrations_that_were_interrupted_are_applied_again(
+    warehouse: str, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = load_catalog().tables()
+    for last in (tables[0], tables[5], tables[-1]):
+
+        def until_last(uri: str, *given: Any, last: str = last) -> None:
+            if uri.endswith(f"/{last}"):
+                raise KeyboardInterrupt
+            create_table(uri, *given)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(migrations, "create_table", until_last)
+            with pytest.raises(KeyboardInterrupt):
+                Metastore.open(warehouse)
+    metastore = Metastore.open(warehouse)
+    assert _applied(warehouse) == (1, [migration.number for migration in load_catalog().migrations])
+    metastore.commit(make.source_with_splits(1, "orders", 2), based_on=metastore.snapshot())
+    assert Metastore.open(warehouse).snapshot().find("source", "orders") == make.source(1, "orders")
