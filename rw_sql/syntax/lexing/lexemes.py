@@ -32,13 +32,16 @@ def lexeme_at(pattern: re.Pattern[str], text: str, position: int) -> tuple[re.Ma
     match = pattern.match(text, position)
     assert match is not None
     end = match.end()
-    if match["block"]:
+    group = match.lastgroup
+    if group is None:
+        return match, end, text.startswith("--", position)
+    if group == "block":
         close = end_of_comment(text, position)
-        end = close if close >= 0 else len(text)
-    elif match["dollar"]:
+        return match, close if close >= 0 else len(text), True
+    if group == "dollar":
         close = text.find(match["dollar"], end)
         end = close + len(match["dollar"]) if close >= 0 else len(text)
-    return match, end, bool(match["block"]) or match[0].startswith("--")
+    return match, end, False
 
 
 def lexemes(pattern: re.Pattern[str], text: str, position: int) -> Iterator[tuple[re.Match[str], int, bool]]:
