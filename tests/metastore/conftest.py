@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(autouse=True)
+def new_warehouses(created_tables: None) -> None:
+    """These tests test the creation of the tables too."""
+
+
 @pytest.fixture
 def make() -> Make:
     return Make()

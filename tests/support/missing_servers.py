@@ -27,7 +27,8 @@ class MissingServer:
         if omitted:
             self._omitted = [item.nodeid for item in omitted]
             config.hook.pytest_deselected(items=omitted)
-            items[:] = [item for item in items if item not in omitted]
+            names = set(self._omitted)
+            items[:] = [item for item in items if item.nodeid not in names]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Passes a worker's list of omitted tests to the process that writes the summary."""

@@ -4,6 +4,7 @@ check``."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rw_sql.cli.deploy.possible_changes import possible_changes
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.plan.deploy.change import DeployChange
+    from rw_sql.plan.deploy.folder import FolderObject
     from rw_sql.plan.statements.replace.least_change import Create
 
 
@@ -43,7 +45,7 @@ class OfflineWarehouse:
 
     def changes(self, files: Mapping[str, str]) -> tuple[DeployChange, ...]:
         """The differences between the warehouse and a folder with these files."""
-        return possible_changes(self.snapshot, read_folder(files.items(), self.variables))
+        return possible_changes(self.snapshot, _folder(tuple(files.items()), tuple(self.variables.items())))
 
     def apply(self, files: Mapping[str, str], *, statements: int | None = None) -> None:
         """Makes the changes that lead to these files. If ``statements`` is given, runs only this number of statements.
@@ -83,6 +85,12 @@ class OfflineWarehouse:
     def meaning(self) -> dict[tuple[str, str], object]:
         """The meaning of every object in the catalog, without ids and without traces of how the object was created."""
         return meaning_of(self.snapshot)
+
+
+@lru_cache(maxsize=8)
+def _folder(files: tuple[tuple[str, str], ...], variables: tuple[tuple[str, str], ...]) -> tuple[FolderObject, ...]:
+    """The objects that these files define. A test compares the same files with several states of a warehouse."""
+    return read_folder(files, dict(variables))
 
 
 def meaning_of(snapshot: Snapshot) -> dict[tuple[str, str], object]:
