@@ -335,8 +335,8 @@ class Connector(Protocol):
         ...
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """Lists the splits that the options name, with their bounds. Errors of the upstream are not raised: they are in
-        :attr:`Upstream.error`."""
+        """Lists the splits that the options name, with their bounds. If the upstream cannot be read, the method raises
+        nothing, but returns the reason in :attr:`Upstream.error`."""
         ...
 
     def offsets_at(
@@ -354,10 +354,10 @@ class Connector(Protocol):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """The topics whose offsets do not count records, each with the reason. The names are those of
-        :meth:`split_topic`.
+        """Maps each topic whose offsets do not count records to the reason. Topics have the names that
+        :meth:`split_topic` returns.
 
-        Errors of the upstream are not raised: they are returned as a reason.
+        If the upstream cannot be read, the method raises nothing, but returns the error as the reason.
         """
         ...
 
@@ -384,7 +384,7 @@ class Connector(Protocol):
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
         """The offset at which reading begins in a split without a state, according to the option ``scan.startup.mode``.
-        For the mode ``timestamp``, ``at_times`` maps the splits to these offsets."""
+        For the mode ``timestamp``, ``at_times`` contains this offset for each split."""
         ...
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
@@ -394,7 +394,7 @@ class Connector(Protocol):
     def split_topic(self, split: str) -> str:
         """The part of the upstream (Kafka: the topic) that contains a split.
 
-        A position in one part does not apply to another part.
+        A position in one part is not valid in another part.
         """
         ...
 
@@ -431,7 +431,7 @@ class Connector(Protocol):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """A streaming DataFrame that reads exactly the splits in ``positions``, each of them from its position.
+        """A streaming DataFrame that reads exactly the splits in ``positions``, each split from its position.
 
         Columns: ``_rw_split`` string, ``_rw_offset`` long, ``key`` binary, ``value`` binary, ``partition`` string,
         ``timestamp`` timestamp, ``headers`` array<struct<key string, value binary>>. ``max_records`` limits the records
@@ -466,7 +466,7 @@ class Connector(Protocol):
         ...
 
     def beginning(self, positions: Mapping[str, int]) -> str | None:
-        """The content of the checkpoint file ``sources/0/0``, in which Spark's reader stores its first offset.
+        """The content for the checkpoint file ``sources/0/0``, in which Spark's reader stores its first offset.
 
         Returns None if Spark should write the file itself.
         """

@@ -21,21 +21,23 @@ _MODE = "scan.startup.mode"
 
 
 class PlainConnector(ABC):
-    """See :class:`rw_sql.connectors.base.Connector` for the contract of each method.
+    """Implements the methods that most connectors share. See :class:`rw_sql.connectors.base.Connector` for the contract
+    of each method.
 
     ``other_targets`` are the targets of INJECT that the connector supports besides VALUES, as shown in a hint.
     ``offsets_count`` is EXACTLY if each offset is one record, AT_MOST if some offsets have no record, and None if
-    offsets do not count records. Before each commit, the number of records in the batch is checked against the lengths
-    of the batch's ranges. ``has_wide_offsets`` is true if offsets have up to 60 decimal digits, so that ``_rw_offset``
-    is a string (see :mod:`rw_sql.connectors.support.wide_offsets`). ``has_shared_offsets`` is true if several records
-    may have the same offset; the column ``_rw_index`` then orders these records. ``is_sent_once`` is true if the
-    upstream sends each record only once. In this case, only the source's log in the warehouse can be read again.
-    ``immovable`` is the reason why positions cannot be moved. ``included_offset`` is the column of the records that
-    INCLUDE offset returns instead of the numeric offset. ``connection_stand_ins`` are values that are added to the
-    options of a connection before :meth:`check_options` checks them. Without these values, the method would report
-    options as missing that only a source can have. ``executor_packages`` are the packages that ``read_batch``,
-    ``read_stream`` or ``read_snapshot`` import in Spark's Python processes, under the names of the import statements.
-    On a cluster, a reader starts only if every executor has these packages.
+    offsets do not count records. With EXACTLY or AT_MOST, rw_sql compares the number of records in a batch with the
+    lengths of the batch's ranges before it commits the batch. ``has_wide_offsets`` is true if offsets have up to 60
+    decimal digits, so that ``_rw_offset`` is a string (see :mod:`rw_sql.connectors.support.wide_offsets`).
+    ``has_shared_offsets`` is true if several records may have the same offset; the column ``_rw_index`` then orders
+    these records. ``is_sent_once`` is true if the upstream sends each record only once. In this case, records can be
+    read again only from the source's log. ``immovable`` is the reason why positions cannot be moved.
+    ``included_offset`` is the column of the records that INCLUDE offset returns instead of the numeric offset.
+    ``connection_stand_ins`` are values that are added to the options of a connection before :meth:`check_options`
+    checks them. Without these values, the method would reject the connection, because options that only a source can
+    have are missing. ``executor_packages`` are the packages that ``read_batch``, ``read_stream`` or ``read_snapshot``
+    import in Spark's Python processes, under the names of the import statements. On a cluster, a reader starts only if
+    every executor has these packages.
     """
 
     other_targets = "TO EARLIEST, TO LATEST or TO OFFSET"

@@ -53,11 +53,12 @@ class Encoding:
 
 
 class RangedConnector(PlainConnector):
-    """See :class:`rw_sql.connectors.base.Connector` for the contract of each method.
+    """A connector that reads ranges of offsets. See :class:`rw_sql.connectors.base.Connector` for the contract of each
+    method.
 
     ``offsets_per_record`` is the approximate number of offsets per record; this number is above 1 for files, whose
-    offsets count bytes. ``has_small_batches`` is True if a small range of offsets means few records. ``poll_seconds``
-    is the interval at which a reader checks growing splits for new records; None if splits never grow.
+    offsets count bytes. ``has_small_batches`` is True if a small range of offsets contains only few records.
+    ``poll_seconds`` is the interval at which a reader checks growing splits for new records; None if splits never grow.
     """
 
     offsets_per_record = 1
@@ -136,8 +137,8 @@ class RangedConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Returns a stream without rows, with one entry per batch. rw_sql itself calls :meth:`range_feed` instead of
-        this method."""
+        """Opens a stream whose batches have ranges of offsets instead of rows. rw_sql itself calls :meth:`range_feed`
+        instead of this method."""
         return self.range_feed(options, positions, max_records=max_records).open(spark)
 
     def range_feed(
