@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def has_other_order(next_key: str | None, order: str | None, key: Sequence[str], now: str) -> bool:
-    """True if a snapshot cannot continue after ``next_key`` because the order of the keys has changed. The order has
-    changed if the key still has the same columns, but their present collations (``now``) differ from their collations
-    at the time when ``next_key`` was read (``order``). False if ``order`` is not known."""
+    """True if a snapshot cannot continue after ``next_key`` because the order of the keys has changed. ``order`` is the
+    order at the time when ``next_key`` was read, and ``now`` is the present order; both contain collations. The result
+    is true if they differ while the key still has the same columns. It is false if ``order`` is None."""
     return next_key is not None and order not in (None, now) and list(json.loads(next_key)) == list(key)
 
 

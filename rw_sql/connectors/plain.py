@@ -1,4 +1,4 @@
-"""Default implementations of connector methods, in a base class for built-in and third-party connectors."""
+"""A base class for built-in and third-party connectors. It contains default implementations of connector methods."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class PlainConnector(ABC):
     """Implements the methods that most connectors share. See :class:`rw_sql.connectors.base.Connector` for the contract
     of each method.
 
-    ``other_targets`` are the targets of INJECT that the connector supports besides VALUES, as shown in a hint.
-    ``offsets_count`` is EXACTLY if each offset is one record, AT_MOST if some offsets have no record, and None if
-    offsets do not count records. With EXACTLY or AT_MOST, rw_sql compares the number of records in a batch with the
-    lengths of the batch's ranges before it commits the batch. ``has_wide_offsets`` is true if offsets have up to 60
-    decimal digits, so that ``_rw_offset`` is a string (see :mod:`rw_sql.connectors.support.wide_offsets`).
-    ``has_shared_offsets`` is true if several records may have the same offset; the column ``_rw_index`` then orders
-    these records. ``is_sent_once`` is true if the upstream sends each record only once. In this case, records can be
-    read again only from the source's log. ``immovable`` is the reason why positions cannot be moved.
-    ``included_offset`` is the column of the records that INCLUDE offset returns instead of the numeric offset.
-    ``connection_stand_ins`` are values that are added to the options of a connection before :meth:`check_options`
-    checks them. Without these values, the method would reject the connection, because options that only a source can
-    have are missing. ``executor_packages`` are the packages that ``read_batch``, ``read_stream`` or ``read_snapshot``
-    import in Spark's Python processes, under the names of the import statements. On a cluster, a reader starts only if
-    every executor has these packages.
+    ``other_targets`` are the targets of INJECT that the connector supports in addition to VALUES, as a text for hints.
+    ``offsets_count`` is EXACTLY if each offset is one record, AT_MOST if some offsets may have no record, and None if
+    offsets do not count records. Unless it is None, the number of records in a batch is compared with the lengths of
+    the batch's ranges before each commit. ``has_wide_offsets`` is true if offsets may have up to 60 decimal digits. The
+    column ``_rw_offset`` is then a string (see :mod:`rw_sql.connectors.support.wide_offsets`). ``has_shared_offsets``
+    is true if several records may have the same offset; the column ``_rw_index`` then orders these records.
+    ``is_sent_once`` is true if the upstream sends each record only once. In this case, records can be read again only
+    from the source's log in the warehouse. ``immovable`` is the reason why positions cannot be moved; None if they can
+    be moved. ``included_offset`` is the column of the records that INCLUDE offset returns instead of the numeric
+    offset; None for the numeric offset. ``connection_stand_ins`` are values that are added to the options of a
+    connection before :meth:`check_options` checks them. They stand for options that only a source can have, and that
+    the method would otherwise report as missing. ``executor_packages`` are the packages that ``read_batch``,
+    ``read_stream`` or ``read_snapshot`` import in Spark's Python processes, as named in import statements. On a
+    cluster, a reader starts only if every executor has these packages.
     """
 
     other_targets = "TO EARLIEST, TO LATEST or TO OFFSET"
@@ -57,7 +57,7 @@ class PlainConnector(ABC):
 
     @abstractmethod
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """All splits with their bounds. Upstream errors are returned, never raised."""
+        """All splits with their bounds. Errors of the upstream are never raised, but returned in ``Upstream.error``."""
 
     def is_shareable(self) -> bool:
         """The value of ``shareable`` in the connector's TOML file."""
@@ -122,7 +122,7 @@ class PlainConnector(ABC):
         return None
 
     def watch(self, options: Mapping[str, str]) -> UpstreamWatch | None:
-        """Returns None, because incarnations never change or because the reader itself detects a change."""
+        """Returns None. In these connectors, incarnations never change, or the reader itself detects a change."""
         return None
 
     def encode_state(self, state: SplitState) -> str:
@@ -134,9 +134,9 @@ class PlainConnector(ABC):
         return codec.decode_state(split, text)
 
     def beginning(self, positions: Mapping[str, int]) -> str | None:
-        """Returns None, because Spark's source writes the file itself."""
+        """Returns None, because Spark itself writes the file with the first offsets."""
         return None
 
     def spark_packages(self) -> tuple[str, ...]:
-        """Returns no packages, because the reader is written in Python and needs no jars."""
+        """Returns no coordinates of jars, because the reader is written in Python and needs no jars."""
         return ()

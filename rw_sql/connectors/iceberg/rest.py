@@ -1,5 +1,5 @@
-"""A client of a REST catalog. The client's requests have a time limit, and follow no redirects to other servers. The
-requests of pyiceberg's own class have no time limit, and follow such redirects."""
+"""A client of a REST catalog. In contrast to pyiceberg's own class, the client's requests have a time limit, and fail
+if a server redirects them to another server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 class _Limited(HTTPAdapter):
-    """Sets a time limit for requests that have no time limit."""
+    """An HTTP adapter that sets a time limit for each request whose caller sets none."""
 
     def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("timeout") is None:
@@ -58,7 +58,7 @@ def _limit(session: Session) -> Session:
 
 
 class PatientRestCatalog(RestCatalog):
-    """See pyiceberg's ``RestCatalog``."""
+    """A ``RestCatalog`` whose requests have a time limit, and fail if a server redirects them to another server."""
 
     def _create_session(self) -> Session:
         return _limit(super()._create_session())

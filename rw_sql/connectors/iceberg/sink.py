@@ -1,9 +1,10 @@
-"""The Iceberg sink. It writes to a user's table, and writes each batch exactly once.
+"""The Iceberg sink. It writes to a user's table. It writes each batch exactly once, except for a batch that is written
+in parts. After a crash, all parts of such a batch are written again.
 
 One commit contains the rows and the number of a batch. The batch's number is stored in the snapshot's summary and in a
-table property. The table property remains when the snapshot expires. A run begins by committing an empty snapshot. A
-concurrent commit of an earlier run then fails, because this commit is based on an older snapshot (Iceberg's REST
-specification, "assert-ref-snapshot-id").
+table property. The table property remains after the snapshot has expired. A run begins by committing an empty snapshot.
+A concurrent commit of an earlier run then fails, because the earlier run's commit is based on an older snapshot
+(Iceberg's REST specification, "assert-ref-snapshot-id").
 """
 
 from __future__ import annotations
@@ -70,8 +71,9 @@ class IcebergSink:
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
-        """Checks that the existing table has the columns of ``shape``. If there is no table, checks that a table may be
-        created."""
+        """Checks that the table has the columns of ``shape`` with the same types, and that all other columns of the
+        table allow NULL. If the table does not exist, checks that ``create_table_if_not_exists`` is true. Checks
+        nothing if ``shape`` is None."""
         if shape is None:
             return SinkLook()
         name = catalog.table_name(options)
@@ -104,7 +106,7 @@ class IcebergSink:
         return SinkLook()
 
     def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> IcebergWriter:
-        """Opens the table. Creates a missing table if ``create_table_if_not_exists`` allows it."""
+        """Opens the table. Creates a missing table if ``create_table_if_not_exists`` is true."""
         try:
             table = self._table(options, shape)
         except (catalog.TableMissingError, catalog.CatalogError) as error:
@@ -112,8 +114,8 @@ class IcebergSink:
         return IcebergWriter(table, shape, identity, options)
 
     def marked_batch(self, options: Mapping[str, str], identity: str, generation: int) -> int | None:
-        """The number of the last batch in the table; None if the table has no property with the sink's runs and
-        batches."""
+        """The number of the generation's last batch in the table; -1 if the last batch belongs to another generation.
+        None if the table does not exist, or has no property with the sink's run and batch."""
         try:
             text = catalog.load_table(self.spec, options).metadata.properties.get(_marks_property(identity))
             return None if text is None else _done(json.loads(text), generation)
@@ -157,7 +159,8 @@ class IcebergWriter:
         self._omits_all_bounds = False
 
     def fence(self, run: int, generation: int) -> int:
-        """Commits an empty snapshot with the run's number. Afterwards, commits of earlier runs fail."""
+        """Commits an empty snapshot with the run's number, after which commits of earlier runs fail. Returns the number
+        of the generation's last batch; -1 if there is none."""
         self._run, self._generation = run, generation
 
         def marks() -> dict[str, int]:
@@ -212,9 +215,11 @@ class IcebergWriter:
         self._commit(marks, act)
 
     def _commit(self, marks: Any, act: Any) -> None:
-        """Commits on top of the table's newest snapshot; retries if another writer commits in between.
+        """Commits on top of the table's newest snapshot. Retries if another writer commits after this snapshot was
+        read.
 
-        ``marks`` returns the properties that the commit stores for the sink; ``act`` adds the rows.
+        ``marks`` returns the run, the generation and the batch that the commit stores for the sink. ``act`` adds the
+        rows to the transaction.
         """
         from pyiceberg import exceptions
 
@@ -250,22 +255,21 @@ class IcebergWriter:
                 return
 
     def _forbid_retries(self) -> None:
-        """Makes a commit fail if another writer has committed in between.
+        """Makes a commit fail if another writer has committed since the table was loaded.
 
         By default, pyiceberg rebases the commit onto the newest snapshot. With this default, the fence would not stop a
-        commit of an earlier run. The method changes the table's property for retries in this process only, not in the
+        commit of an earlier run. The method changes ``commit.retry.num-retries`` only in this process, not in the
         stored table.
         """
         properties = {**self._table.metadata.properties, _RETRIES: "0"}
         self._table.metadata = self._table.metadata.model_copy(update={"properties": properties})
 
     def _omit_bounds(self) -> None:
-        """Makes a commit write its files without some bounds (the minimum and the maximum of a column). The bounds are
-        left out for columns with values that Python cannot represent, because pyiceberg could not read such bounds from
-        a file.
+        """Makes a commit write files without the bounds (the minimum and the maximum) of some columns. These are the
+        columns with values that Python cannot represent. pyiceberg could not read bounds with such values from a file.
 
-        If a file that will be rewritten has such values, the bounds of all columns of texts, dates or times are left
-        out. The method changes the table's properties only in this process, as :meth:`_forbid_retries` does.
+        If a file that the commit rewrites has such values, the commit omits the bounds of all columns of texts, dates
+        or times. The method changes the table's properties only in this process, as :meth:`_forbid_retries` does.
         """
         from pyiceberg import types
         from pyiceberg.schema import sanitize_column_names
@@ -297,13 +301,14 @@ class IcebergWriter:
         return schema_to_pyarrow(self._table.schema(), include_field_ids=False).empty_table()
 
     def _fitted(self, rows: pa.Table) -> pa.Table:
-        """Converts the rows to the table's types; table columns that the sink lacks become null."""
+        """Selects the sink's columns, and converts them to Iceberg's types. pyiceberg fills table columns that the sink
+        lacks with null."""
         required = self._required()
         wanted = pa.schema([field.with_nullable(field.name not in required) for field in _wanted(self._shape)])
         return rows.select(wanted.names).cast(wanted)
 
     def _keys_of(self, changed: pa.Table, gone: pa.Table) -> pa.Table:
-        """The keys of the rows, with the table's types."""
+        """The keys of the rows to write and to delete, with Iceberg's types."""
         keys, wanted = list(self._shape.keys), _wanted(self._shape)
         rows = pa.concat_tables([changed.select(keys), gone.select(keys)])
         return rows.cast(pa.schema([wanted.field(name) for name in keys]))
@@ -314,9 +319,9 @@ class IcebergWriter:
         return [field.name for field in self._table.schema().fields if field.required and field.name in given]
 
     def _require_values(self, rows: pa.Table) -> None:
-        """Raises RefusedRowsError for keys that Python cannot represent. For rows to be written, also raises
-        RefusedRowsError for values of partition columns that Python cannot represent, and for nulls in a NOT NULL
-        column.
+        """Raises RefusedRowsError if Python cannot represent a key of an upsert. For rows that are written and not
+        deleted, also raises RefusedRowsError for two other reasons: Python cannot represent a value of a partition
+        column, or a NOT NULL column contains a null.
 
         pyiceberg must compare keys and values of partition columns. Python cannot represent dates and times outside the
         years 1 to 9999 and strings that are not UTF-8.
@@ -361,8 +366,8 @@ class IcebergWriter:
 
 
 def _done(marks: Mapping[str, int], generation: int) -> int:
-    """The number of a generation's last batch, according to the table property with a sink's runs and batches; -1 if
-    the property is of another generation."""
+    """The number of a generation's last batch. ``marks`` is the content of the table property with the sink's run and
+    batch. The result is -1 if ``marks`` belongs to another generation."""
     return marks["batch"] if marks["generation"] == generation else -1
 
 
@@ -391,8 +396,8 @@ def _stored(kind: pa.DataType) -> pa.DataType:
 
 
 def _is_readable(column: pa.ChunkedArray) -> bool:
-    """True if Python can represent all dates, times and texts of a column. Values within nested columns do not count,
-    because files have no bounds for nested columns."""
+    """True if Python can represent all dates, times and texts of a column. Nested columns are not checked, because
+    files have no bounds for nested columns."""
     try:
         if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
             pc.min_max(column).as_py()

@@ -1,5 +1,5 @@
-"""An Iceberg table as a source of appended rows. The only split of the source is the table; an offset is a sequence
-number of the table's snapshots."""
+"""An Iceberg table as a source of appended rows. The table is the only split of the source, and an offset is the
+sequence number of a snapshot."""
 
 from __future__ import annotations
 
@@ -80,9 +80,11 @@ class IcebergConnector(RangedConnector):
         return Upstream(splits={name: split}, cluster=place)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The unread snapshots, up to the first snapshot that changed existing rows.
+        """The range of the unread snapshots. The range ends before the first snapshot that changed existing rows, and
+        contains at most MOST_SNAPSHOTS snapshots.
 
-        Raises SqlError if the first unread snapshot changed existing rows.
+        Raises SqlError if the first unread snapshot changed existing rows, if unread snapshots have expired, or if a
+        snapshot was rolled back after it was read.
         """
         name = catalog.table_name(options)
         state = positions.get(name)
@@ -117,7 +119,8 @@ class IcebergConnector(RangedConnector):
     def _snapshots(self, table: Table, options: Mapping[str, str], start: int, end: int) -> tuple[TableSnapshot, ...]:
         """The snapshots with sequence numbers in ``[start, end)``.
 
-        If the option to ignore changes is set, snapshots that change existing rows count as empty.
+        If ``iceberg.skip_change_snapshots`` is true, the result omits snapshots that change existing rows. Raises
+        SqlError if snapshots of the range have expired.
         """
         name = catalog.table_name(options)
         try:
@@ -150,7 +153,8 @@ class IcebergConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The sequence number of the first snapshot committed at or after ``milliseconds``.
+        """The sequence number of the first snapshot committed at or after ``milliseconds``; the table's end if there is
+        no such snapshot.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or OFFSET_OUT_OF_RANGE if snapshots after that time may have expired.
         """
@@ -179,7 +183,8 @@ class IcebergConnector(RangedConnector):
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
         """The time of each offset's snapshot.
 
-        An offset is absent from the result if the catalog does not respond or does not have the offset's snapshot.
+        The result is empty if the catalog does not respond, or if snapshots have expired. The result omits an offset
+        that has no snapshot.
         """
         try:
             table = self._table(options)
@@ -195,14 +200,13 @@ class IcebergConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Returns the source's only topic, because an offset of this topic identifies a snapshot and is not a number of
-        records."""
+        """Returns one entry for the source, because an offset identifies a snapshot and does not count records."""
         return {"": "offsets are snapshots of the table"}
 
     def logged_records(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int | None:
         """Returns the number of rows that the snapshots in the range appended, according to the snapshots' manifests.
         For a range that begins at 0, returns the number of rows of the whole table. Returns None if delete files remove
-        some of these rows."""
+        some of these rows, or if ``ranges`` is empty."""
         from rw_sql.connectors.iceberg import reader
 
         if not ranges:
@@ -268,8 +272,8 @@ class IcebergConnector(RangedConnector):
         return cast_columns(frame, columns)
 
     def column_misfit(self, options: Mapping[str, str], columns: Mapping[str, str]) -> ColumnMisfit | None:
-        """The first declared column that the table lacks, or whose values in the table do not all fit the declared
-        type. None if there is no such column, or if the table cannot be loaded."""
+        """The first declared column that the table lacks, or whose type in the table has values that do not fit the
+        declared type. None if all columns fit, or if the table cannot be loaded."""
         from rw_sql.connectors.iceberg import columns as iceberg_columns
 
         try:
@@ -279,7 +283,7 @@ class IcebergConnector(RangedConnector):
         return iceberg_columns.misfit(table, catalog.table_name(options), columns)
 
     def columns(self, options: Mapping[str, str]) -> Mapping[str, str]:
-        """The table's columns. Raises SqlError UPSTREAM_UNREACHABLE."""
+        """The table's columns with their types. Raises SqlError UPSTREAM_UNREACHABLE."""
         from rw_sql.connectors.iceberg import columns as iceberg_columns
 
         try:
@@ -295,7 +299,8 @@ class IcebergConnector(RangedConnector):
         return catalog.table_name(options) if written.strip() in ("", "0") else written
 
     def _table(self, options: Mapping[str, str], incarnation: str | None = None) -> Table:
-        """Loads the table. Raises OSError if the table is missing, was recreated, or cannot be read."""
+        """Loads the table. Raises OSError if the table is missing, cannot be loaded, or has another incarnation than
+        ``incarnation``. None accepts every incarnation."""
         try:
             table = catalog.load_table(self.spec, options)
         except (catalog.TableMissingError, catalog.CatalogError) as error:
@@ -305,7 +310,7 @@ class IcebergConnector(RangedConnector):
         return table
 
     def _known(self, table: Table, options: Mapping[str, str], columns: list[str]) -> list[str]:
-        """Checks that the table has the columns. Raises SqlError UNDEFINED_COLUMN for a missing column."""
+        """Returns ``columns`` if the table has all of them. Raises SqlError UNDEFINED_COLUMN for a missing column."""
         from rw_sql.connectors.iceberg import columns as iceberg_columns
 
         missing = iceberg_columns.missing(table, catalog.table_name(options), columns)
@@ -317,9 +322,10 @@ class IcebergConnector(RangedConnector):
 def _frame(
     spark: SparkSession, table: Table, parts: list[dict[str, Any]], rows: int, columns: Sequence[str]
 ) -> DataFrame:
-    """The rows of the parts.
+    """The rows of the parts. ``rows`` is the number of these rows.
 
-    A small number of rows is read through Arrow in this process. A larger number of rows is read in Spark's processes.
+    At most SMALL_ROWS rows, from files of at most SMALL_BYTES, are read through Arrow in this process. Larger reads run
+    in Spark's processes.
     """
     import pyarrow as pa
 

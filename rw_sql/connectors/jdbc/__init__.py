@@ -1,4 +1,5 @@
-"""PostgreSQL through JDBC options: tables that REFRESH TABLE loads, and a sink that merges rows into a table.
+"""PostgreSQL with JDBC options: tables that REFRESH TABLE loads, and a sink that merges rows into a table.
 
-Imports: the public modules of ``connectors`` and ``support``. Begin with ``source``, or with ``sink`` and ``writer``.
+Of ``rw_sql.connectors``, this package may import only the public modules and the package ``support``. Begin with
+``source``, or with ``sink`` and ``writer``.
 """

@@ -1,9 +1,10 @@
 """Reads a PostgreSQL table as a Spark Python data source. All parts of the table are read from the same snapshot of the
 database.
 
-Spark's workers receive this module by value. The password is in a file that only this user can read, because a data
-source's options appear in Spark's plans and logs. The driver reads this file. Spark then sends the reader, which
-contains the password, to the executors as a part of each task.
+Spark's workers receive the code of this module with each task (pickled by value), so they need no installed rw_sql. The
+password is in a file that only this user can read, because a data source's options appear in Spark's plans and logs. A
+process on the driver's machine reads this file. Spark then sends the reader, which contains the password, to the
+executors as a part of each task.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ _SESSION = (
     # Otherwise the text would be in the database's encoding, or in the encoding that the role's settings name.
     "SET client_encoding = 'UTF8'",
 )
-"""The statements that set the text form of values, so that the text form does not depend on settings of the server and
-role."""
+"""The statements that set the text form of values. Otherwise, the text form would depend on the settings of the server
+and the role."""
 
 _LIMITS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
 _WITH_TRANSACTION_TIMEOUT = 170_000
@@ -58,8 +59,8 @@ _WITH_TRANSACTION_TIMEOUT = 170_000
 def lift_limits(connection: Any) -> None:
     """Disables the server's and the role's time limits for the connection, as ``pg_dump`` does.
 
-    A table is read in one transaction, which is idle while Spark processes the rows. The caller must not be inside a
-    transaction.
+    Such limits would end the transactions of a read. These transactions last as long as the read, and may be idle for a
+    long time. The caller must not be inside a transaction.
     """
     is_newer = connection.info.server_version >= _WITH_TRANSACTION_TIMEOUT
     for name in (*_LIMITS, *(("transaction_timeout",) if is_newer else ())):
@@ -67,7 +68,7 @@ def lift_limits(connection: Any) -> None:
 
 
 class _Copied(io.RawIOBase):
-    """The output of COPY … TO STDOUT as a file."""
+    """The output of COPY … TO STDOUT as a readable binary file."""
 
     def __init__(self, blocks: Iterator[Any]) -> None:
         self._blocks = blocks
@@ -157,7 +158,7 @@ def _batches(blocks: Iterator[Any], names: list[str]) -> Iterator[Any]:
 
 def _condition(start: int, end: int) -> str:
     """The WHERE clause that selects the rows in the pages ``[start, end)``. An ``end`` of 0 means that the range has no
-    upper limit. If both ``start`` and ``end`` are 0, the result is empty."""
+    upper limit. If both ``start`` and ``end`` are 0, returns the empty string, because all rows are selected."""
     parts = [f"ctid >= '({start},0)'"] if start else []
     parts += [f"ctid < '({end},0)'"] if end else []
     return " WHERE " + " AND ".join(parts) if parts else ""
@@ -166,7 +167,7 @@ def _condition(start: int, end: int) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
     """A table in an exported snapshot of a database. ``table`` is the table's quoted name, and ``snapshot`` is the
-    snapshot's id. ``parts`` are the ranges of pages that separate tasks read."""
+    snapshot's id. ``parts`` are ranges of pages; a separate task reads each range."""
 
     server: Mapping[str, str]
     snapshot: str
@@ -181,7 +182,7 @@ def read_snapshot(
     columns: Mapping[str, str],
     misfit: Callable[[str, Column, Mapping[str, Column]], Column],
 ) -> DataFrame:
-    """Returns the rows of a table, with these columns.
+    """Returns the rows of a table. ``columns`` maps the names of the columns to read to their types in Spark DDL.
 
     A value that does not fit its column causes an error. ``misfit`` builds the error message from the column's name,
     the value as text, and all values of the row as text.
@@ -254,7 +255,8 @@ def _selected(name: str, kind: DataType, known: Mapping[str, PostgresColumn]) ->
 
 
 def _shown(text: Column, kind: DataType) -> Column:
-    """A value as the database prints it."""
+    """The text of a value as the database prints it. For a timestamp, removes the ``Z`` that :func:`_selected`
+    appends."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import TimestampType
 
@@ -271,17 +273,19 @@ _TIME = r"[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]{1,6})?"
 _OFFSET = r"(?:Z|[+-][0-9]{2}(?::[0-9]{2}){0,2})"
 _NO_OFFSET = r"(?:Z|[+-]00(?::00){0,2})"
 _MIDNIGHT = rf"[T ]00:00:00(?:[.]0++)?{_NO_OFFSET}?"
-"""The patterns of the strings that PostgreSQL writes for values of these types. A column of strings, which only
-VALIDATE = false allows for such a type, may contain other strings that Spark's casts accept: digits of other scripts,
-``yes``, ``2024``, or a time of day after a date."""
+"""The patterns above match the strings that PostgreSQL writes for numbers, booleans, dates and times. With VALIDATE =
+false, a text column can be declared with one of these types. The column may contain strings that PostgreSQL never
+writes for the type, but that Spark's casts would accept: digits of other scripts, ``yes``, ``2024``, or a time of day
+after a date. The patterns refuse such strings."""
 
 _DECIMAL = re.compile(r"\bdecimal\((\d+),(\d+)\)")
 _ODD_TIMES = '"([0-9]{5,}-[0-9]{2}-[0-9]{2}|[^"]* BC"|-?infinity")'
-"""A date or time inside JSON that Spark cannot represent or would misread."""
+"""Matches JSON with a date or time that Spark cannot represent or would misread."""
 
 
 def _typed(text: Column, kind: DataType, misfit: Column) -> Column:
-    """Converts a column from text. A value that does not fit raises the error ``misfit``."""
+    """Converts a column from text to the type ``kind``. A value that does not fit this type raises an error with the
+    text ``misfit``."""
     from pyspark.sql import functions as f
 
     value, fits = _read(text, kind)

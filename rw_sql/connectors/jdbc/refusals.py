@@ -26,15 +26,16 @@ class Fault(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowConflict(Refusal):
-    """The refusal of a row because of other rows of the table. The table may accept the row after other rows of the
-    batch are written. ``is_unique`` is true if these rows have the same value in a unique index."""
+    """The refusal of a row that conflicts with other rows of the database. The table may accept the row after other
+    rows of the batch are written. ``is_unique`` is true if the row and another row have the same value in a unique
+    index."""
 
     is_unique: bool = False
 
 
 _CONFLICTS = ("23503", "23505", "23P01")
-"""The SQLSTATE codes for violations of a FOREIGN KEY, UNIQUE or EXCLUDE constraint, in this order. Of these violations,
-only the violation of a FOREIGN KEY can disappear because rows are added to a table."""
+"""The SQLSTATE codes for violations of a FOREIGN KEY, UNIQUE or EXCLUDE constraint, in this order. Added rows can
+resolve only the violation of a FOREIGN KEY."""
 
 UNIQUE_VIOLATION = "23505"
 """The SQLSTATE code for a value that another row has in a unique index."""
@@ -69,8 +70,8 @@ WHERE i.indrelid = %s::regclass AND c.relname = %s
 
 
 def fault_of(error: psycopg.Error) -> Fault:
-    """Classifies an error. An SQLSTATE that this module does not list comes from a trigger or a function that refuses a
-    row.
+    """Classifies an error. An SQLSTATE that none of the lists above contains means that the server, a trigger or a
+    function refuses a row.
 
     Errors without an SQLSTATE come from the client: an unsupported value, or a broken connection.
     """
@@ -98,8 +99,9 @@ def refusal_of(
     *,
     is_append_only: bool,
 ) -> Refusal:
-    """The refusal of a single row with these columns. ``table`` is the table's quoted name, which is used to query
-    details of a violated constraint. If ``is_append_only`` is true, the batch changes no existing row of the table."""
+    """Makes the refusal of a single row from the error of its write. ``columns`` are the names of the row's columns.
+    ``table`` is the table's quoted name, with which the columns of a violated constraint are queried. If
+    ``is_append_only`` is true, the batch changes no existing row of the table."""
     said = error.diag
     reason = said.message_primary or " ".join(str(error).split())
     is_conflict = error.sqlstate in _CONFLICTS

@@ -34,13 +34,13 @@ class JdbcSink:
         conninfo(options)
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
-        """Checks nothing: nested values become JSON."""
+        """Checks nothing. Only :meth:`look` compares the types of ``shape`` with the table's columns."""
 
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
-        """Checks that the server responds, that the table has the columns and the key, and that the user has the
-        privileges."""
+        """Checks that the server responds, that the table has the columns and the key of ``shape``, and that the user
+        has the privileges for the sink's statements. If ``shape`` is None, checks only that the server responds."""
         import psycopg
 
         try:
@@ -54,7 +54,7 @@ class JdbcSink:
         return self.spec.value(options, "schema.name") or "public", options["table.name"]
 
     def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> JdbcWriter:
-        """Opens a connection."""
+        """Opens a connection, over which the writer sends its statements. Raises SinkError."""
         import psycopg
 
         try:

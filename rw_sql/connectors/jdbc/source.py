@@ -1,4 +1,5 @@
-"""The JDBC connector. At each REFRESH TABLE, it reads a whole PostgreSQL table or view as of one moment."""
+"""The JDBC connector. Each REFRESH TABLE reads all rows of a PostgreSQL table or view from one snapshot of the
+database."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ JOIN (SELECT %s::regclass::oid UNION SELECT relid FROM pg_catalog.pg_partition_t
 WHERE c.relkind IN ('r', 'p')
 """
 _ROW_BYTES = 64
-"""The assumed minimum size of a row in a table without statistics."""
+"""The assumed minimum size of a row, in bytes, in a table without statistics."""
 
 _ESTIMATE_LOCK_MS = 2_000
 """The maximum time in milliseconds for which an estimate waits for a lock."""
@@ -51,7 +52,8 @@ _PLAIN_TABLES = ("r", "p")
 """The kinds of relations that have pages: ordinary tables and partitioned tables."""
 
 LEAST_PAGES = 512
-"""The minimum number of pages in a part. For 4 MiB or less, one reader is faster than two."""
+"""The minimum number of pages in a part, unless ``partition.num`` is set. For 4 MiB or less, one reader is faster than
+two."""
 
 _AGAIN = "run the statement again once the database answers"
 
@@ -98,7 +100,8 @@ class JdbcConnector(BatchOnly):
         encode: str = "NATIVE",
         encode_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """The table's rows as of one moment. A transaction stays open in this process while the DataFrame exists.
+        """The table's rows in one snapshot of the database. A transaction with this snapshot stays open in this process
+        while the DataFrame exists.
 
         Raises SqlError if the server does not respond or the table lacks a column.
         """
@@ -111,10 +114,11 @@ class JdbcConnector(BatchOnly):
         columns: Mapping[str, str],
         misfit: Misfit,
     ) -> DataFrame:
-        """Does the same as :meth:`read_snapshot`. ``misfit`` builds the error message for a value that does not fit.
+        """Implements :meth:`read_snapshot`. ``misfit`` builds the error message for a value that does not fit its
+        declared type.
 
-        The call waits for statements that truncate or rewrite the table. A caller may interrupt this wait: see
-        :func:`rw_sql.connectors.support.connections.interruption.interruptible`.
+        The call waits until transactions that have truncated or rewritten the table end. A caller can interrupt this
+        wait: see :func:`rw_sql.connectors.support.connections.interruption.interruptible`.
         """
         import weakref
 
@@ -154,8 +158,8 @@ class JdbcConnector(BatchOnly):
         return frame
 
     def column_misfit(self, options: Mapping[str, str], columns: Mapping[str, str]) -> ColumnMisfit | None:
-        """The first declared column that the table lacks, or whose values in the table cannot be read with the declared
-        type. None if there is no such column, or if the server does not respond."""
+        """The first declared column that is missing in the table, or whose values in the table cannot be read with the
+        declared type. None if there is no such column, or if the server does not respond."""
         import psycopg
 
         try:
@@ -167,7 +171,7 @@ class JdbcConnector(BatchOnly):
 
     def row_estimate(self, options: Mapping[str, str]) -> int | None:
         """Returns the planner's estimate of the number of rows, or an estimate from the number of pages. Returns None
-        for a view, and while another transaction has locked the table exclusively."""
+        for a view, if the server does not respond, or if another transaction keeps the table locked."""
         import psycopg
 
         table = self._quoted(options)
@@ -206,7 +210,8 @@ class JdbcConnector(BatchOnly):
     def _require_columns(
         self, connection: Connection[Any], options: Mapping[str, str], columns: Mapping[str, str]
     ) -> dict[str, PostgresColumn]:
-        """The table's columns. Raises SqlError if a column is missing or can only be read with another type."""
+        """The table's columns. Raises SqlError if one of ``columns`` is missing, or if a column is declared BINARY but
+        is not ``bytea`` in the table. Other mismatched types are accepted, because the values may still fit."""
         there = columns_of(connection, self._quoted(options))
         found = self._misfit(options, columns, there)
         if found is None:
@@ -219,7 +224,8 @@ class JdbcConnector(BatchOnly):
         return there
 
     def _parts(self, connection: Connection[Any], options: Mapping[str, str], cores: int) -> list[tuple[int, int]]:
-        """Returns one range of pages per part. If the relation has no pages, returns a single part without a range."""
+        """Returns one range of pages per part. For a relation that has no pages, such as a view, returns the single
+        range ``(0, 0)``, which selects all rows."""
         table = self._quoted(options)
         if _one(connection, _KIND, table) not in _PLAIN_TABLES:
             return [(0, 0)]
@@ -244,7 +250,7 @@ def jdbc_misfit(name: str, text: Column, _texts: Mapping[str, Column]) -> Column
 
 
 def page_ranges(pages: int, count: int) -> list[tuple[int, int]]:
-    """Divides the pages into ``count`` ranges ``[start, end)``.
+    """Divides the pages into at most ``count`` ranges ``[start, end)``.
 
     The last range has no upper limit (end 0), because the table may grow.
     """
@@ -254,11 +260,11 @@ def page_ranges(pages: int, count: int) -> list[tuple[int, int]]:
 
 
 def _wait_for_rewrites(connection: Connection[Any], table: str) -> None:
-    """Waits for transactions that have truncated or rewritten a table, its partitions or, for a view, the tables of its
-    query. ``table`` is the quoted name.
+    """Waits until all transactions end that have truncated or rewritten a table, its partitions or, for a view, the
+    tables of its query. ``table`` is the quoted name.
 
-    A snapshot that was taken before the commit of such a transaction would see no rows after the commit, because the
-    rows of the snapshot are gone. The function makes the server plan a query, because planning a query takes the same
+    A snapshot that was taken before such a transaction commits would see no rows after the commit, because the commit
+    removes the snapshot's rows. The function makes the server plan a query, because planning a query takes the same
     locks as running the query. In contrast to LOCK TABLE, planning a query also works for materialized views, and for
     tables of which a view's owner may read only some columns.
     """

@@ -1,6 +1,7 @@
-"""Finds tables of PostgreSQL whose current rows or files differ from the rows or files in a transaction's snapshot.
+"""Finds tables of PostgreSQL that were truncated, rewritten, replaced, attached, detached or created since the snapshot
+of a transaction. The transaction can no longer read the snapshot's rows of such tables.
 
-Spark's workers receive this module by value.
+Spark's workers receive the code of this module with each task (pickled by value).
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ A query of the system catalog returns the state in the transaction's snapshot, w
 read a partition whose DETACH … CONCURRENTLY is pending in the snapshot (since PostgreSQL 14, a column of
 ``pg_inherits`` shows this state). Temporary tables that inherit from the table are skipped, because a query does not
 read the temporary tables of other sessions. ``lost`` contains children that the query does not read, although the query
-reads their parent. Such a child was detached, or the query excludes the child (ONLY, or a condition on the partition
-key)."""
+reads their parent. Either such a child was detached, or the query excludes it by ONLY or by a condition on the
+partition key."""
 
 _UNCLEAR = f"""
 {_TABLES}
@@ -81,9 +82,9 @@ UNION ALL
 SELECT name, 'truncated or rewritten' FROM locked WHERE is_moved
 LIMIT 1
 """
-"""Finds a table that a query reads and that has changed: the table, or the file of the table, differs from the table or
-file in the transaction's snapshot. Returns the name of the table, and a word for the change. ``now`` contains the
-current parents of the unclear tables.
+"""Finds a table that a query reads and that has changed since the transaction's snapshot: it is another table, or its
+rows are in another file. Returns the name of the table, and a word for the change. ``now`` contains the current parents
+of the unclear tables.
 
 A child that was created after the snapshot is not a change, because the snapshot sees none of the child's rows. The
 exception is a child whose rows COPY … FREEZE wrote in the transaction that created the child, because every snapshot
@@ -93,12 +94,13 @@ sees such rows."""
 def require_same_tables(connection: Any, table: str, server: Mapping[str, Any]) -> None:
     """Checks that the tables that the transaction has locked still contain the rows of the transaction's snapshot.
 
-    ``table`` is the quoted name of the table that is read. ``server`` contains the parameters for a further connection.
+    ``table`` is the quoted name of the table that the part belongs to. ``server`` contains the parameters for a further
+    connection.
 
-    TRUNCATE, and statements that rewrite a table, also affect earlier snapshots: the rows of such a snapshot are gone,
-    or have moved to other pages. The tables are locked only as long as one part needs. If the tables were locked for
-    the whole refresh, such a statement would wait for the refresh, and the other parts of the refresh would wait for
-    the statement. PostgreSQL does not recognize such a deadlock.
+    TRUNCATE, and statements that rewrite a table, also affect earlier snapshots: the rows that such a snapshot should
+    see are gone, or have moved to other pages. The read of a part locks the tables only until the part is read. If the
+    tables were locked for the whole refresh, a TRUNCATE would wait for the refresh, and the remaining parts of the
+    refresh would wait for the TRUNCATE. PostgreSQL does not detect this deadlock.
 
     Raises RuntimeError if a table has been truncated, rewritten, replaced, attached or detached since the snapshot.
     """

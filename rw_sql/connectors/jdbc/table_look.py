@@ -1,4 +1,4 @@
-"""Checks whether a PostgreSQL table can store the rows of a sink. The checks concern the table's columns, the table's
+"""Checks whether a sink can write its rows to a PostgreSQL table. The checks concern the table's columns, the table's
 key and the user's privileges."""
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _MOST_NAME_BYTES = 63
 
 
 def look_at_table(connection: Connection[Any], table: tuple[str, str], shape: SinkShape) -> SinkLook:
-    """Returns the first problem of the table. If the table can store the rows, all fields of the result are empty.
-    Raises psycopg.Error."""
+    """Returns the first problem of the table. If there is no problem, all fields of the result are empty. Raises
+    psycopg.Error."""
     return next(_problems(connection, table, shape), SinkLook())
 
 
@@ -127,7 +127,7 @@ def _problems_of_key(connection: Connection[Any], name: str, quoted: str, shape:
 
 
 def _missing_rights(connection: Connection[Any], name: str, quoted: str, shape: SinkShape) -> Iterator[SinkLook]:
-    """The privileges that the user lacks. Every privilege except DELETE may be granted on the table or on its
+    """Finds the privileges that the user lacks. Every privilege except DELETE can be granted on the table or on single
     columns."""
     columns = list(shape.columns)
     needed: list[tuple[str, list[str]]] = [("INSERT", columns)]
@@ -181,7 +181,7 @@ def _read_only(connection: Connection[Any]) -> Iterator[SinkLook]:
 
 
 def _as_written(connection: Connection[Any], names: Iterable[str]) -> list[str]:
-    """Returns names as they are written in PostgreSQL's statements. A name is quoted if it is a keyword or not a plain
-    identifier."""
+    """Returns names as they must be written in PostgreSQL's statements. Keywords, and names that are not plain
+    identifiers, are quoted."""
     query = "SELECT quote_ident(n) FROM unnest(%s::text[]) WITH ORDINALITY t (n, at) ORDER BY at"
     return [str(row[0]) for row in connection.execute(query, [list(names)]).fetchall()]

@@ -1,4 +1,5 @@
-"""Describes the columns of a PostgreSQL table, and compares their types with rw_sql's types in both directions."""
+"""Describes the columns of a PostgreSQL table, and compares their types with rw_sql's types, both for writing and for
+reading."""
 
 from __future__ import annotations
 
@@ -45,11 +46,11 @@ _KINDS = {"c": COMPOSITE, "d": UNKNOWN}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresColumn:
-    """A column of a table. The fields are the column's type in PostgreSQL's notation, the family of this type and, for
-    an array, the family of the elements.
+    """A column of a table. ``name`` is the column's type in PostgreSQL's notation, and ``family`` is the family of this
+    type. ``element`` is the family of an array's elements; None for other types.
 
     ``is_needed`` is true if the column is NOT NULL and has no default. ``is_generated`` is true if the database
-    computes the column, so that no statement can write to the column.
+    computes the column. No statement can write to such a column.
     """
 
     name: str
@@ -60,8 +61,8 @@ class PostgresColumn:
 
 
 def columns_of(connection: Connection[Any], table: str) -> dict[str, PostgresColumn]:
-    """The columns of a table or view, in the order of the table or view. ``table`` is the quoted name. Raises
-    psycopg.Error."""
+    """The columns of a table or view by their names, in the order of their definition. ``table`` is the quoted name.
+    Raises psycopg.Error."""
     return {
         name: PostgresColumn(
             name=spelled,
@@ -91,7 +92,7 @@ _INTO = {
 def fits_into(kind: Any, column: PostgresColumn) -> bool:
     """True if a column accepts values of type ``kind`` (in Spark's JSON form).
 
-    However, the column may still refuse single values that exceed a limit of the column.
+    However, the column may still refuse single values, for example a string that is too long for the column.
     """
     if isinstance(kind, str):
         return _word_fits(kind, column.family)

@@ -1,4 +1,5 @@
-"""Parses a JDBC URL of PostgreSQL to libpq's connection parameters, connects, and ends waits for the server."""
+"""Converts a JDBC URL of PostgreSQL to libpq's connection parameters, connects, and can end another thread's wait for
+the server."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ _PARAMETERS = {
 that libpq uses."""
 
 _ALIVE = {"keepalives": "1", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
-"""With these settings, the failure of a server's machine is detected after a minute. By default, the failure is
-detected after two hours."""
+"""With these settings, the client detects the failure of the server's machine after a minute. By default, it detects
+the failure after two hours."""
 
 _UNANSWERED_SECONDS, _MOST_UNANSWERED_SECONDS = 60, 900
 """The lowest and the highest limit, in seconds, of the time for which sent packets may stay unconfirmed. Keepalives do
@@ -98,8 +99,8 @@ def query_seconds(options: Mapping[str, str]) -> int:
 def limits(options: Mapping[str, str]) -> dict[str, str]:
     """The libpq parameters that end a connection whose server no longer responds.
 
-    While a server waits for a lock, it does not read the data that the client sends. Therefore, if
-    ``jdbc.query.timeout`` is longer than the limit, the limit is raised to this timeout.
+    While a server waits for a lock, it does not read the data that the client sends. The limit for unconfirmed packets
+    is therefore at least ``jdbc.query.timeout``, up to a maximum of 15 minutes.
     """
     import psycopg
 
@@ -126,7 +127,8 @@ def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
 
 class WaitEnd:
     """Ends the wait of another thread for a response on a connection. Each call cancels the thread's statement. If the
-    server does not respond, or if several calls had no effect, the call closes the connection. Raises no error."""
+    server does not respond, or if _MOST_CANCELS calls had no effect, the call closes the connection. Raises no
+    error."""
 
     def __init__(self, connection: Connection[Any]) -> None:
         self._connection = connection

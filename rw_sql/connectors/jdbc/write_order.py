@@ -1,7 +1,8 @@
 """Sorts the rows of an upsert. In the result, a row that gets a unique value comes after the row that gives up this
 value.
 
-The rows of a batch have no order, but PostgreSQL checks a UNIQUE constraint after each row.
+PostgreSQL checks a UNIQUE constraint after each row. In the opposite order, PostgreSQL would refuse the row that gets
+the value.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ _NUMBER = "_rw_index"
 def unique_columns(
     connection: Connection[Any], target: sql.Identifier, *, keys: Sequence[str], columns: Sequence[str]
 ) -> list[list[str]]:
-    """The sets of columns, other than the key, whose values must be unique in the table ``target``. The result contains
+    """The sets of columns whose values must be unique in the table ``target``, without the key. The result contains
     only sets in which every column is one of ``columns``. Raises psycopg.Error."""
     found = connection.execute(_UNIQUE, [target.as_string(connection)]).fetchall()
     return [unique for (unique,) in found if set(unique) != set(keys) and set(unique) <= set(columns)]
@@ -102,11 +103,11 @@ def holders_first(
     keys: Sequence[str],
     unique: Iterable[Sequence[str]],
 ) -> list[int]:
-    """Returns the numbers of the rows of ``batch``, in an order in which the rows that give up unique values come
-    before the row that gets these values.
+    """Returns the numbers of the rows of ``batch`` in a suitable order: a row that gives up a unique value comes before
+    the row that gets this value.
 
     ``batch`` is a table that was filled by one COPY. The rows of ``batch`` are numbered from 0. ``unique`` contains the
-    sets of columns with unique values. Rows that wait for each other, such as two rows that swap their values, come
+    sets of columns with unique values. Rows without such an order, for example two rows that swap their values, come
     last. Raises psycopg.Error.
     """
     from psycopg import sql

@@ -282,7 +282,7 @@ class JdbcWriter:
         return pa.concat_tables([rows.filter(is_gone), changed.take(pa.array(order, pa.int64()))])
 
     def _attempt(self, rows: pa.Table) -> Refusal | None:
-        """Writes rows; returns the refusal if the table refuses one of them."""
+        """Writes rows. Returns a refusal if the table refuses a row; otherwise None."""
         import psycopg
 
         if self._is_cancelled:
@@ -312,7 +312,7 @@ class JdbcWriter:
         return None
 
     def _apply(self, rows: pa.Table) -> None:
-        """Merges the rows into the table; only the last row per key applies."""
+        """Deletes and writes the rows in the table. For an upsert, all rows must have different keys."""
         changed, gone = split_by_op(rows, DELETE)
         if gone.num_rows and self._shape.type == UPSERT:
             self._delete(gone)

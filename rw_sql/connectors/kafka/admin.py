@@ -20,14 +20,13 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 Answers: TypeAlias = "tuple[dict[K, V], dict[K, str]]"
-"""The results of one request for many topics or partitions, and the errors of the topics or partitions without a
-result."""
+"""The results of one request for many topics or partitions, and the error messages for those without a result."""
 
 REFUSED_GRACE_SECONDS = 3.0
 """Requests are retried for this number of seconds while all brokers refuse connections, as restarting brokers do."""
 
 _CONNECTING = {"reconnect.backoff.max.ms": 1000}
-"""Without this setting, a client may notice only after 10 seconds that the brokers accept connections again."""
+"""Without this limit, a client may wait 10 seconds before it tries again to connect to restarted brokers."""
 
 _RETRY_SECONDS = 0.1
 _LOOK_SECONDS = 0.005
@@ -46,7 +45,7 @@ _ANY_OPERATION = frozenset({"ALL", "WRITE"})
 
 
 class BrokerError(Exception):
-    """Raised if the brokers did not fulfill a request. The error's text may be shown to the user."""
+    """Raised if the brokers do not respond or refuse a request. The error's text can be shown to the user."""
 
 
 @dataclass(slots=True)
@@ -301,7 +300,7 @@ class BrokerAdmin:
     def topic_views(self, topics: Iterable[str]) -> Answers[str, TopicView]:
         """The existing topics, and the errors of topics that cannot be described. Missing topics are in neither map.
 
-        Does not request the permitted operations. Raises BrokerError if no broker responds.
+        Does not check permissions: ``is_writable`` is always true. Raises BrokerError if no broker responds.
         """
         from confluent_kafka import TopicCollection
 
@@ -315,8 +314,8 @@ class BrokerAdmin:
         """Returns the results of futures, and the error messages of failed futures. Topics and partitions that do not
         exist are omitted.
 
-        Raises BrokerError only if all futures fail for reasons that do not concern their topics. Therefore, if the user
-        may not read one topic, the results for the other topics are still returned.
+        Raises BrokerError only if all futures fail for reasons that do not concern their topics. If the user lacks the
+        permission for one topic, the results for the other topics are still returned.
         """
         self._wait(list(futures.values()))
         found: dict[K, V] = {}
@@ -476,7 +475,7 @@ def is_fatal(error: Any) -> bool:
 
 
 def has_answered(error: Any) -> bool:
-    """True if the brokers responded that a topic does not exist, or that the user may not read the topic."""
+    """True if the error is a response: the topic does not exist, or the user lacks the permission to read it."""
     codes = _codes()
     return error.code() in codes.missing_topic or error.code() in codes.refused_topic
 

@@ -48,7 +48,7 @@ class _Kept(Generic[C]):
 class ClientPool(Generic[C]):
     """A pool from which a caller gets a client with the requested properties.
 
-    Only one thread at a time uses a client. Idle clients are closed after a while.
+    Only one thread at a time uses a client. A client that is idle for KEPT_SECONDS is closed.
     """
 
     def __init__(self, make: Callable[[Mapping[str, str]], C], end: Callable[[C], object]) -> None:
@@ -65,7 +65,7 @@ class ClientPool(Generic[C]):
     def with_client(self, properties: Mapping[str, str], ask: Callable[[C], T]) -> T:
         """Calls ``ask`` with a client. If ``ask`` raises no error, the client is put back into the pool.
 
-        If a pooled client fails quickly with a BrokerError, the call is retried with a new client, because the
+        If a pooled client raises BrokerError within _STALE_SECONDS, the call is retried with a new client, because the
         brokers may have moved.
         """
         started = time.monotonic()
@@ -95,7 +95,7 @@ class ClientPool(Generic[C]):
         return found
 
     def renew(self, properties: Mapping[str, str]) -> None:
-        """Discards the pooled clients with these properties, so that later calls create new clients."""
+        """Discards the pooled clients with these properties. Later calls create new clients."""
         now = time.monotonic()
         with self._lock:
             self._renewed = {key: at for key, at in self._renewed.items() if now - at < LIFE_SECONDS}
@@ -174,7 +174,7 @@ def with_client(
 ) -> T:
     """Calls ``ask`` with an administrative client.
 
-    All requests of this client together end within ``timeout`` seconds. Raises BrokerError.
+    All requests of this call of ``ask`` together end within ``timeout`` seconds. Raises BrokerError.
     """
     since = time.monotonic()
 
@@ -188,7 +188,8 @@ def with_client(
 def look(
     properties: Mapping[str, str], topics: Iterable[str], *, timeout: float, is_read_committed: bool = True
 ) -> Upstream:
-    """The partitions of the topics with their bounds; errors are returned in ``Upstream.error``."""
+    """The partitions of the topics with their first and end offsets. If the brokers report an error, ``Upstream.error``
+    contains the error."""
 
     def ask(admin: BrokerAdmin) -> Upstream:
         cluster, found, missing = admin.describe(topics)

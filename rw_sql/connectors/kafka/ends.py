@@ -1,8 +1,8 @@
 """Reads the ends of many partitions in one call of librdkafka.
 
-The administrative client creates a Python future for each partition and waits for each future, which takes four times
-the CPU time of this module's call. However, only the administrative client reports why the end of a partition is
-unknown, and which brokers do not respond.
+In contrast, the administrative client creates a Python future for each partition and waits for each future. This takes
+four times the CPU time of this module's call. However, only the administrative client reports why the end of a
+partition is unknown, and which brokers do not respond.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ _SECONDS = 1.0
 request."""
 
 _MOST_ASKED = 4
-"""The maximum number of missing topics whose metadata is requested again after a call. Each topic takes a separate
-request, so a call for many missing topics requests only a few of them, chosen at random."""
+"""The maximum number of topics that are looked up again after a call has reported them missing. Each topic takes a
+separate request. If more topics are missing, the call chooses this number of them at random."""
 
 
 def quick_ends(
     properties: Mapping[str, str], partitions: Collection[Part], *, timeout: float, is_read_committed: bool
 ) -> dict[Part, int] | None:
-    """The ends of the partitions. The result omits partitions that do not exist or that the user may not read.
+    """The ends of the partitions. The result omits partitions that do not exist, and partitions that the user lacks the
+    permission to read.
 
-    Returns None if the brokers do not respond within a second, or if they report any other error. The caller then uses
-    the administrative client to read the ends.
+    Returns None if the brokers do not respond within a second, or if they report an error that does not mean a missing
+    partition or permission. The caller then reads the ends with the administrative client.
     """
     level = "read_committed" if is_read_committed else "read_uncommitted"
     try:

@@ -1,10 +1,10 @@
 """Fetches small batches of Kafka records in this process.
 
-One consumer reads all partitions and stays open between batches. The consumer either follows all partitions of a
-source, or reads the ranges of one batch after another.
+One consumer reads all partitions and stays open between batches. Either it follows all partitions of a source, which
+means that it fetches new records continuously, or it reads the ranges of each batch on request.
 
-Spark's reader uses one consumer, one task and three broker requests per partition and batch. If a batch has one or two
-records per partition, this overhead takes nearly all of the batch's time.
+In contrast, Spark's reader uses one consumer, one task and three broker requests per partition and batch. If a batch
+has one or two records per partition, this overhead takes nearly all of the batch's time.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _Part = tuple[str, int]
 
 
 class _GivenUpError(Exception):
-    """Raised if Spark's reader should read the batch instead. If there is an error, Spark's reader reports the
-    error."""
+    """Raised if Spark's reader should read the batch instead. If the brokers report an error, Spark's reader reports
+    it."""
 
 
 @dataclass(slots=True)
@@ -68,7 +68,8 @@ class _Received:
     messages: list[Message] = field(default_factory=list)
     size: int = 0
     ends: dict[_Part, int] = field(default_factory=dict)
-    """Maps each partition that has advanced beyond its start to the offset up to which all records are delivered."""
+    """For each partition that has advanced beyond its start: the offset before which all records have been
+    delivered."""
 
     def add(self, message: Message) -> None:
         """Adds a record or the end of a partition. If the message is an error, raises _GivenUpError, unless the error
@@ -110,7 +111,7 @@ class _Received:
 class KafkaFetcher:
     """A fetcher whose consumer commits nothing. The fetcher returns exactly the requested records, or None.
 
-    ``terms`` maps each split to the leader epoch of its newest record in the last fetch.
+    ``terms`` maps each split of the last fetch to the leader epoch of the split's newest record.
     """
 
     properties: Mapping[str, str]
@@ -130,7 +131,7 @@ class KafkaFetcher:
 
         Returns None if Spark's reader should read the batch instead. Spark's reader should read the batch if the first
         record does not exist any more, if the brokers do not respond within 5 seconds or report an error, if the batch
-        is too large for memory, or if headers are requested.
+        is too large (see MOST_BYTES), or if the source reads the headers of records.
         """
         if self.with_headers:
             # For a header whose name is not UTF-8, the client returns a tuple without a name, which crashes Python.
@@ -139,7 +140,7 @@ class KafkaFetcher:
         return self._try(lambda: self._table(self._read(wanted)))
 
     def connect(self, splits: Sequence[str]) -> None:
-        """Connects to a broker of one of the splits, so that the first fetch is faster.
+        """Connects to a broker of one of the splits. The first fetch is then faster.
 
         This method ignores errors and slow responses, because the first fetch reports errors.
         """
@@ -153,7 +154,8 @@ class KafkaFetcher:
 
     @property
     def can_follow(self) -> bool:
-        """Returns False for records with headers, because Spark's reader must read the headers."""
+        """True if the fetcher can follow partitions. False for records with headers, because only Spark's reader can
+        read headers."""
         return not self.with_headers
 
     def follow(self, positions: Mapping[str, int]) -> None:
@@ -168,8 +170,9 @@ class KafkaFetcher:
         self._try(assign)
 
     def arrived(self, seconds: float, *, most: int) -> Mapping[str, int] | None:
-        """Polls the consumer for at most ``seconds``, until there are new records or the end of a partition has
-        moved."""
+        """Waits at most ``seconds`` for new records of the followed partitions. Stops when it holds more than ``most``
+        records. For each split that has advanced, returns the offset before which all records have been delivered.
+        Returns None if the consumer fails."""
         return self._try(lambda: self._arrived(seconds, most))
 
     def unfollow(self) -> None:
@@ -180,7 +183,7 @@ class KafkaFetcher:
                 self._drop()
 
     def close(self) -> None:
-        """Closes the connections; a fetch in progress ends without a result."""
+        """Closes the connections. A fetch in progress returns None."""
         self._is_closing = True
         with self._lock:
             self._drop()
@@ -265,7 +268,8 @@ class KafkaFetcher:
 
 
 def consumer_properties(properties: Mapping[str, str], *, is_read_committed: bool) -> dict[str, Any]:
-    """The properties of a consumer that reads only assigned partitions. ``properties`` determine the consumer group."""
+    """The properties of a consumer that reads only assigned partitions. The consumer group is GROUP, unless
+    ``properties`` contains ``group.id``."""
     return {
         "group.id": GROUP,
         **properties,

@@ -37,7 +37,8 @@ def committed(
 ) -> GroupOffsets:
     """The offsets that a group has committed for these partitions, and the group's current number of members.
 
-    A committed offset is the next record that the group will read. Raises BrokerError.
+    A committed offset is the offset of the next record that the group will read. If the group has committed no offset
+    for these partitions, the result contains the names of all groups instead. Raises BrokerError.
     """
     return with_client(properties, partial(_ask, group=group, partitions=partitions), timeout=timeout)
 

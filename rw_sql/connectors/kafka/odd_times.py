@@ -1,9 +1,10 @@
 """Reads records with timestamps that Spark's reader cannot represent.
 
-A producer may write a timestamp in nanoseconds. Spark's reader converts the timestamp of each record to microseconds,
-whether or not a query selects the timestamp, and fails if the number of microseconds has more than 64 bits. From the
-first such record of a partition on, all records of the partition are therefore read with librdkafka, in Spark's Python
-processes. A timestamp that Spark's reader cannot represent becomes NULL.
+A producer may wrongly write nanoseconds as a timestamp, which Kafka defines in milliseconds. Spark's reader converts
+the timestamp of each record to microseconds, whether or not a query selects the timestamp, and fails if the number of
+microseconds has more than 64 bits. From the first such record of a partition on, all records of the partition are
+therefore read with librdkafka, in Spark's Python processes. A timestamp that Spark's reader cannot represent becomes
+NULL.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def cut(
     ranges: Mapping[str, tuple[int, int]], odd: Mapping[str, int]
 ) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]:
     """Divides each range at the first record whose timestamp Spark's reader cannot represent. Returns the parts before
-    these records, and the parts that begin with these records. ``odd`` are the offsets of these records."""
+    these records, and the parts that begin with these records. ``odd`` maps the splits to the offsets of these
+    records."""
     before: dict[str, tuple[int, int]] = {}
     after: dict[str, tuple[int, int]] = {}
     for split, (start, end) in ranges.items():
@@ -62,8 +64,8 @@ def require_none(
     """Raises UnreadableRecordError if a range contains a record with a timestamp that Spark's reader cannot represent,
     because the reader would fail at this record. ``odd`` has the same meaning as in :func:`cut`.
 
-    ``properties`` are the properties of librdkafka. ``reader`` is the object that needs Spark's reader, as named in the
-    message.
+    ``properties`` are the properties of librdkafka. ``reader`` is the subject of the error message: the object that
+    needs Spark's reader.
     """
     parts = KafkaPartReader(is_read_committed=is_read_committed)
     for split, first in sorted(odd.items()):

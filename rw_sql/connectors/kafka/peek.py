@@ -1,10 +1,10 @@
-"""Reads single records of Kafka partitions, to find the times of records, and to find offsets without a record.
+"""Reads single records of Kafka partitions. The module thus finds the times of records, and offsets without a record.
 
 Metadata shows whether a topic is compacted, but not whether it contains transactions. Each transaction ends with a
 marker, which occupies an offset without a record. This module therefore reads the records at the last offsets of the
 partitions; an offset without a record reveals a transaction. An open transaction, and a transaction whose markers the
-brokers have not written yet, are detected because the last stable offset is less than the end. Transactions before
-these offsets are not detected.
+brokers have not written yet, are detected because the last stable offset is less than the end. Completed transactions
+that ended before these last offsets are not detected.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeo
 
 
 def _known_holes(properties: Mapping[str, str], lives: Lives, tails: Tails, ends: Tails) -> frozenset[str]:
-    """Does the same as :func:`_topics_with_holes`, but caches the result. The key of the cache consists of the
-    identities and the offsets of the topics."""
+    """Returns the result of :func:`_topics_with_holes` from a cache, or calls the function and caches the result. The
+    key of the cache consists of the identities and the offsets of the topics."""
     key = (frozenset(lives.items()), frozenset(tails.items()), frozenset(ends.items()))
     holes = _TOLD.get(key)
     if holes is None:
@@ -162,8 +162,8 @@ def _messages(
 
 
 def make_consumer(properties: Mapping[str, str]) -> Consumer:
-    """Makes a consumer that commits nothing, reports the ends of partitions, and fetches as little as possible.
-    ``properties`` determine the consumer group. Raises BrokerError."""
+    """Makes a consumer that commits nothing, reports the ends of partitions, and fetches few bytes per request. The
+    consumer group is GROUP, unless ``properties`` contains ``group.id``. Raises BrokerError."""
     import confluent_kafka as ck
 
     try:
@@ -197,7 +197,8 @@ def record_times(
 ) -> dict[tuple[str, int], int]:
     """The write time of the first record at or after each partition's offset, in milliseconds since 1970.
 
-    Partitions without such a record, and partitions whose brokers do not respond in time, are missing from the result.
+    The result omits partitions without such a record, partitions whose brokers do not respond in time, and all
+    partitions after the first _MOST_TIMES.
     """
     import confluent_kafka as ck
 

@@ -1,8 +1,8 @@
 """Converts a Kafka source's options to the options of librdkafka and of Spark's reader (the Java client).
 
-RisingWave's ``properties.*`` are librdkafka's names. For most of these names, ``sources/kafka.toml`` contains the
-equivalent name in the Java client. This module combines the options for login, trust and keys, because the Java client
-accepts these options only as one JAAS line and as PEM stores.
+RisingWave's options ``properties.*`` have librdkafka's names. For most of these names, ``sources/kafka.toml`` contains
+the equivalent name in the Java client. This module combines the other options, which concern login, trust and keys,
+because the Java client accepts these only as one JAAS line and as PEM stores.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ CONSUMER_ONLY = frozenset(
 _CALL_TIMEOUT = "properties.sync.call.timeout"
 _USER, _PASSWORD = "properties.sasl.username", "properties.sasl.password"
 _POLL_MILLISECONDS = 30_000
-"""The maximum time in milliseconds that a task waits for records that are known to exist."""
+"""The time in milliseconds for which a task waits for records that are known to exist, unless twice the time limit of a
+request is longer."""
 
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -54,8 +55,8 @@ def admin_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[st
 
 
 def reader_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
-    """The properties of librdkafka's consumers. These are the result of :func:`admin_properties` and the consumer group
-    of the source's readers.
+    """The properties of librdkafka's consumers. These are the properties of :func:`admin_properties` and ``group.id``,
+    the consumer group of the source's readers.
 
     These consumers read only partitions that are assigned to them, and commit nothing. A consumer group is still
     needed, because the client looks up the coordinator of its group, and brokers with access control require a
@@ -164,7 +165,7 @@ def check_security(options: Mapping[str, str]) -> None:
 
 
 def login_misfit(options: Mapping[str, str]) -> OptionError | None:
-    """The error if the user or password contains a line break; None if neither of them contains a line break.
+    """The error if the user name or the password contains a line break; otherwise None.
 
     The JAAS line of the Java client cannot contain a line break. Usually, the line break comes from the text from which
     the user copied the value.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def has_registry(shape: SinkShape) -> bool:
-    """True if a sink's records have schemas in a registry."""
+    """True if the encoding of a sink's records needs schemas in a registry."""
     return needs_schema(shape.encode or "", dict(shape.encode_options))
 
 
@@ -81,7 +81,7 @@ class RegisteredSchemas:
 
     @property
     def both(self) -> list[RegisteredSchema]:
-        """The schemas to register."""
+        """The schema of the values and, if there is one, the schema of the keys."""
         return [self.value, *([self.key] if self.key is not None else [])]
 
 
@@ -116,8 +116,7 @@ class RegisteredRecords:
     """Encodes the rows of batches as records.
 
     The constructor registers the schemas, and raises SinkError if they cannot be registered. The schemas are registered
-    again from time to time, because a registry that was re-created lacks the schemas, or has the schemas under other
-    ids.
+    again every VERIFY_SECONDS, because a re-created registry lacks the schemas, or has them under different ids.
     """
 
     def __init__(self, options: Mapping[str, str], shape: SinkShape, topic: str) -> None:

@@ -1,4 +1,4 @@
-"""Keeps a Kafka client's secrets out of Spark's options, logs and pages.
+"""Keeps a Kafka client's secrets out of Spark's options, logs and web interface.
 
 Options passed to the JVM contain references instead of secret values. Kafka's ``DirectoryConfigProvider`` resolves
 these references from files that only this user can read.

@@ -1,7 +1,7 @@
-"""The Kafka sink. It writes rows, in their order, as JSON, Avro or Protobuf records. The key of each record is the
-row's primary key.
+"""The Kafka sink. It writes rows, in their order, as JSON, Avro or Protobuf records. If the sink has a primary key, the
+key of each record is the row's primary key.
 
-Delivery is at least once.
+The sink delivers each record at least once.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class KafkaSink:
         self._check_idempotence(options)
 
     def _check_idempotence(self, options: Mapping[str, str]) -> None:
-        """If the idempotent producer of librdkafka is enabled, refuses options that conflict with it. With such
-        options, records could be reordered or lost."""
+        """Raises OptionError if an option conflicts with librdkafka's idempotent producer while this producer is
+        enabled. With such an option, records could be reordered or lost."""
         if (self.spec.value(options, "properties.enable.idempotence") or "").lower() != "true":
             return
         bounds = (
@@ -109,14 +109,17 @@ class KafkaSink:
                 )
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
-        """Checks that the columns can be written. Every type can be written as JSON. Raises SqlError."""
+        """Checks that an encoding with a schema registry can represent the columns. Otherwise checks nothing, because
+        every type can be written as JSON. Raises SqlError."""
         if has_registry(shape):
             RegisteredSchemas.of(shape, *topics_of(options))
 
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
-        """Checks that the brokers respond, that the topic exists, and that this user may write to the topic."""
+        """Checks that the brokers respond, that the topic exists, and that this user has the permission to write to it.
+        If ``shape`` is given, also checks that a compacted topic gets keys, and that the schema registry accepts the
+        schemas."""
         # check_options sees no values of secrets.
         if (misfit := kafka_properties.login_misfit(options)) is not None:
             return SinkLook(error=misfit.message, refused_key=misfit.key, hint=misfit.hint)
@@ -160,7 +163,7 @@ def _most_bytes(spec: ConnectorSpec, options: Mapping[str, str]) -> int | None:
 
 def _is_compacted(spec: ConnectorSpec, options: Mapping[str, str]) -> bool:
     """True if the topic is compacted, which means that it keeps the last record of each key. Brokers refuse records
-    without a key for such a topic."""
+    without a key for such a topic. False if the brokers do not report the setting."""
     return "compact" in (_topic_setting(spec, options, "cleanup.policy") or "")
 
 
@@ -258,7 +261,8 @@ class KafkaWriter:
     def __init__(
         self, spec: ConnectorSpec, options: Mapping[str, str], shape: SinkShape, most_bytes: int | None = None
     ) -> None:
-        """``most_bytes`` is the topic's ``max.message.bytes``, which limits the records that are sent together."""
+        """``most_bytes`` is the topic's ``max.message.bytes``, which limits the size of records that are sent together.
+        None if the limit is not known."""
         from confluent_kafka import KafkaError, KafkaException
 
         self._shape = shape
@@ -349,8 +353,9 @@ class KafkaWriter:
         return list(numbered_records(rows, self._shape, now_ms=now_ms, without_old=without_old))
 
     def _send_each(self, made: list[tuple[int, _Record]]) -> None:
-        """Sends records. If brokers may have refused some records only because of other records, sends all records
-        again, each in a separate request. Brokers then refuse a record only because of the record itself."""
+        """Sends records. If brokers may have refused records only because of other records in the same request, sends
+        all records again, each in a separate request. Brokers then refuse only records that are themselves too large or
+        invalid."""
         self._send(made)
         if self._were_refused_together(made):
             # Sends all records again. If only the refused records were sent, the records of a key would not stay in
@@ -363,8 +368,8 @@ class KafkaWriter:
             self._producer = self._opened()
 
     def _were_refused_together(self, made: list[tuple[int, _Record]]) -> bool:
-        """True if the brokers may have refused some records only because these records were sent together with a record
-        that is too large or invalid. In this case, brokers refuse all records that were sent together."""
+        """True if the brokers may have refused valid records only because they were sent together with a record that is
+        too large or invalid. Brokers refuse all records that were sent together with such a record."""
         if not (self._refused or self._unsent) or str(self._properties.get(_TOGETHER_MOST)) == "1":
             return False
         limit = self._most_bytes
@@ -448,7 +453,7 @@ class KafkaWriter:
         self._producer.purge()
 
     def close(self) -> None:
-        """Closes the producer; unsent records are discarded."""
+        """Closes the producer and discards unsent records."""
         self._is_cancelled = True
         self._producer.purge()
         self._producer.flush(1)

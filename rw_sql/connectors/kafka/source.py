@@ -81,8 +81,7 @@ class KafkaConnector(PlainConnector):
         )
 
     def pool_key(self, options: Mapping[str, str]) -> Hashable:
-        """The clients' properties (brokers, login, encryption), and whether the clients also read uncommitted
-        records."""
+        """The clients' properties (brokers, login, encryption), and True if the clients read only committed records."""
         properties = kafka_properties.admin_properties(self.spec, options)
         return tuple(sorted(properties.items())), self._is_read_committed(options)
 
@@ -127,8 +126,9 @@ class KafkaConnector(PlainConnector):
     def diverged(
         self, options: Mapping[str, str], states: Mapping[str, SplitState], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, int]:
-        """For each partition, the method requests from the leader the offset at which the records of the position's
-        leader epoch end, and compares this offset with the position."""
+        """Returns the first lost offset of each partition that has lost records before its position. The method
+        compares the position with the offset at which the records of the position's leader epoch end. The partition's
+        leader reports this offset."""
         from rw_sql.connectors.kafka.admin import BrokerError
         from rw_sql.connectors.kafka.truncation import diverged
 
@@ -207,8 +207,8 @@ class KafkaConnector(PlainConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Returns three kinds of topics, each with the reason: compacted topics, topics with transaction markers, and
-        topics that could not be checked."""
+        """Returns the topics whose offsets may not count records, each with the reason. These are compacted topics,
+        topics with transaction markers, and topics that could not be checked."""
         from rw_sql.connectors.kafka import peek as kafka_peek
 
         return kafka_peek.sparse_topics(
@@ -218,9 +218,10 @@ class KafkaConnector(PlainConnector):
         )
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """The write time of the record at each partition's offset.
+        """The write time of the first record at or after each partition's offset.
 
-        Partitions whose broker does not respond quickly are absent.
+        The result omits partitions without such a record, and partitions whose broker does not respond within
+        _TIMES_SECONDS.
         """
         from rw_sql.connectors.kafka import peek as kafka_peek
 
@@ -274,7 +275,7 @@ class KafkaConnector(PlainConnector):
         return topics_of(options)
 
     def watch(self, options: Mapping[str, str]) -> UpstreamWatch | None:
-        """Polls the brokers for topic ids over one connection."""
+        """Returns a watch that polls the brokers for topic ids over one connection."""
         from rw_sql.connectors.kafka.topic_watch import TopicWatch
 
         return TopicWatch(kafka_properties.admin_properties(self.spec, options))
@@ -313,7 +314,8 @@ class KafkaConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Spark's own reader for exactly these partitions. The jars of :meth:`spark_packages` must be loaded."""
+        """A stream of exactly these partitions, which Spark's own reader reads. The jars of :meth:`spark_packages` must
+        be loaded."""
         return kafka_reader.read_stream(
             spark,
             self._without_secrets(options),
@@ -331,7 +333,8 @@ class KafkaConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Spark's own batch reader for exactly these offsets. The jars of :meth:`spark_packages` must be loaded.
+        """The records of exactly these ranges, which Spark's own batch reader reads. The jars of :meth:`spark_packages`
+        must be loaded.
 
         If a partition has a record with a timestamp that Spark cannot represent, the first such record and all later
         records of the partition are read without Spark's reader.
@@ -371,9 +374,9 @@ class KafkaConnector(PlainConnector):
         )
 
     def unstreamable(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-        """Returns, for each partition, the offset of the first record whose timestamp Spark cannot represent. A
-        partition is left out if this record comes after the range. The result is empty if the brokers do not respond,
-        because Spark's reader then reports the reason."""
+        """Returns, for each partition, the offset of the first record whose timestamp Spark cannot represent. The
+        result omits a partition if no such record is before the end of its range. The result is empty if the brokers do
+        not respond, because Spark's reader then reports the reason."""
         parts = {kafka_reader.split_parts(split): split for split in ranges}
         try:
             (found,) = self._pooled(
@@ -403,9 +406,9 @@ class KafkaConnector(PlainConnector):
         return kafka_reader.write_offsets(positions)
 
     def beginning(self, positions: Mapping[str, int]) -> str | None:
-        """Returns the positions in version 1 of the format that Spark's ``KafkaSourceInitialOffsetWriter`` writes.
-
-        Without this file, Spark's source queries the brokers for these offsets, which rw_sql has already checked.
+        """Returns the content of the file with the initial offsets of Spark's source, in version 1 of the format of
+        ``KafkaSourceInitialOffsetWriter``. Without this file, Spark's source would request the offsets from the
+        brokers, although rw_sql has already checked them.
         """
         return f"\0v1\n{self.write_positions(positions)}"
 
@@ -445,7 +448,7 @@ def check_topics(options: Mapping[str, str]) -> None:
 
 
 def topics_of(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The topics that a source's options name, each once, in the order written."""
+    """The topics that a source's options name, each once, in the order in which the options name them."""
     return tuple(dict.fromkeys(part.strip() for part in options.get("topic", "").split(",") if part.strip()))
 
 

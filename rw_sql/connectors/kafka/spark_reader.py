@@ -31,7 +31,7 @@ that read at the same time is the number of cores."""
 _POLL_RECORDS, _LEAST_POLL_RECORDS, _ALL_POLL_RECORDS = 5_000, 500, 40_000
 
 KEPT_CONSUMERS = 512
-"""The size of the consumer cache if the session does not set it.
+"""The number of consumers in the cache if the session does not set CONSUMER_CACHE.
 
 Creating a consumer delays a batch by 50 ms per partition; a cached consumer takes about 200 kB of memory.
 """
@@ -56,7 +56,8 @@ def known_time(milliseconds: int) -> int | None:
 
 
 def keep_consumers(spark: SparkSession) -> None:
-    """Enlarges this JVM's consumer cache for topics with many partitions.
+    """Enlarges this JVM's cache of consumers, because a topic may have many partitions. Keeps the size that the session
+    sets.
 
     Must be called before the JVM's first read from Kafka, which creates the cache. Executors on other machines use the
     setting that the session had at its start.
@@ -133,17 +134,17 @@ def fetching(partitions: int, *, timeout_ms: int) -> dict[str, str]:
     A broker cuts a response at the size limit, even inside a record batch, and sends that record batch again in the
     next response. With record batches of 350 kB and responses of 1 MB, a sixth of all bytes is sent twice. Spark also
     requests a partition's first and last offset after each poll, which returns 500 records by default. If a poll
-    returns fewer than several thousand records, these requests take longer than reading the records. On the other hand,
-    each consumer keeps the records of its last poll in memory until the next poll. Therefore, the limits depend on the
-    number of partitions: all consumers of a query together keep at most 64 MiB of fetched bytes (but at least 1 MiB per
-    partition) and 40,000 unpacked records.
+    returns fewer than several thousand records, these requests take longer than reading the records. However, each
+    consumer keeps the records of its last poll in memory until the next poll. The limits therefore depend on the number
+    of partitions. All consumers of a query together keep at most 64 MiB of fetched bytes, or 1 MiB per partition if
+    that is more. They keep at most 40,000 unpacked records, or 500 per partition if that is more.
 
     If the whole response does not arrive within the time limit, Kafka's client requests the same bytes again, so
-    reading over a slow connection would never progress. The size of a response is therefore limited so that the
-    response arrives in time over a connection with 1 MiB per second for each task that reads at the same time. The only
-    exception is a response of the minimum size with a time limit of less than a second. The size does not depend on the
-    number of cores: machines with more cores usually have a faster connection, and small responses would slow down all
-    reading from Kafka.
+    reading over a slow connection would never progress. The size of a response is therefore limited to the bytes that
+    arrive within the time limit at 1 MiB per second for each concurrent task. The only exception is a time limit of
+    less than a second, because a response is never limited to less than 1 MiB. The size does not depend on the number
+    of cores: machines with more cores usually have a faster connection, and small responses would slow down all reading
+    from Kafka.
     """
     in_time = _TASK_BYTES_PER_SECOND * timeout_ms // 1000
     fetch = min(max(min(_ALL_FETCH_BYTES // partitions, in_time), _FETCH_BYTES), _MOST_FETCH_BYTES)
@@ -160,7 +161,8 @@ def read_stream(
     with_headers: bool,
 ) -> DataFrame:
     """The stream of records, with the columns of ``Connector.read_stream``. ``options`` are the options of Spark's
-    reader."""
+    reader. ``max_records`` is the maximum number of records per batch; None sets no limit. If ``with_headers`` is
+    false, the column of headers is NULL."""
     if not positions:
         raise ValueError("a reader needs at least one split")
     keep_consumers(spark)

@@ -14,7 +14,8 @@ _TIMEOUT_SECONDS = 10.0
 
 
 class TopicWatch:
-    """Reads topic ids. Jobs use the watch before each commit of a batch; one request takes about a millisecond."""
+    """Reads topic ids. Jobs use the watch before each commit of a batch, because one request takes only about a
+    millisecond."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._properties = properties

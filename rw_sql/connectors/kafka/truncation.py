@@ -1,10 +1,10 @@
 """Uses the epochs of partitions' leaders to find partitions whose log lost records (Kafka's KIP-320).
 
 Each leader of a partition has an epoch, which is stored with the records that the leader writes. If a leader was
-elected although it lacked records (an unclean election), or if a leader's disk lost records, the leader continues the
-log with other records at the same offsets. For an earlier epoch, a broker reports the offset at which the records of
-this epoch end at present. If a reader has reached a higher position in that epoch, the log does not contain the last
-records that the reader has read.
+elected although it lacked records (an unclean election), or if a leader's disk lost records, the leader writes
+different records at the offsets of the lost records. For an earlier epoch, a broker reports the offset at which the
+records of this epoch end at present. If the reader's position in that epoch is higher than this offset, the log no
+longer contains the last records that the reader has read.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def _check(consumer: Consumer, positions: Mapping[Part, tuple[int, int]], timeou
 
 
 def _seek(consumer: Consumer, target: object, deadline: float) -> None:
-    """Moves the consumer to an offset of the partition, as soon as the assignment of the partition has taken effect."""
+    """Waits until the assignment of the partition has taken effect, and then moves the consumer to an offset of the
+    partition."""
     import confluent_kafka as ck
 
     while True:
@@ -91,8 +92,8 @@ def _seek(consumer: Consumer, target: object, deadline: float) -> None:
 
 
 def _note(message: Message, waiting: set[Part], found: dict[Part, int]) -> None:
-    """Evaluates a message. If the message is a record or the end of the partition, the check of the partition has
-    succeeded."""
+    """Evaluates a message. A record or the end of the partition shows that the log has lost no records before the
+    position."""
     import confluent_kafka as ck
 
     part, fault = (str(message.topic()), int(message.partition() or 0)), message.error()

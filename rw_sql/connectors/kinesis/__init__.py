@@ -1,7 +1,7 @@
 """Kinesis data streams as sources. A split is a shard, and an offset is the sequence number of a record.
 
-Imports: the public modules of ``connectors`` and ``support``. Begin with ``source``. The module ``client`` makes
-requests, ``shards`` finds the bounds of shards, ``reader`` reads ranges of sequence numbers, ``poller`` finds the next
-ranges of a run, and ``aggregation`` unpacks records of Amazon's producer library. All code outside this folder uses
-boto3 for Kinesis only through these modules.
+Of ``rw_sql.connectors``, this package may import only the public modules and the package ``support``. Begin with
+``source``. The module ``client`` makes requests, ``shards`` finds the bounds of shards, ``reader`` reads ranges of
+sequence numbers, ``poller`` finds the next ranges of a run, and ``aggregation`` unpacks records of Amazon's producer
+library. Code outside this folder must not call boto3 for Kinesis directly, only through these modules.
 """

@@ -1,8 +1,8 @@
 """Unpacks records of the Kinesis Producer Library, which packs several user records under one sequence number.
 
 The format consists of four magic bytes, a Protobuf message, and the MD5 sum of this message. The message has a table of
-partition keys (field 1), a table of explicit hash keys (field 2), and the records (field 3). A record has an index into
-each of the two tables (fields 1 and 2), and the data (field 3).
+partition keys (field 1), a table of explicit hash keys (field 2), and the records (field 3). Each of these records has
+an index into each of the two tables (fields 1 and 2), and the data (field 3).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SUM_BYTES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserRecord:
-    """One of the user records that are packed in a record. ``hash_key`` determines the shard to which the record
+    """One of the user records that are packed in a record. ``hash_key`` determines the shard to which the user record
     belongs."""
 
     key: str

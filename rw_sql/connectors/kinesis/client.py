@@ -72,12 +72,12 @@ class StreamMissingError(KinesisError):
 
 
 class IteratorExpiredError(KinesisError):
-    """Raised if the shard iterator has expired because it is older than five minutes. The caller must then get a new
-    iterator for the same record."""
+    """Raised if the shard iterator has expired because it is older than five minutes. The caller must then request a
+    new iterator for the record at which the expired iterator was."""
 
 
 class NotANumberError(KinesisError):
-    """Raised if the service does not accept a sequence number."""
+    """Raised if the service refuses a number because it is not the sequence number of a record."""
 
 
 def address_of(options: Mapping[str, str]) -> Address:
@@ -114,7 +114,8 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawRecord:
-    """One record as Kinesis returns it."""
+    """One record as Kinesis returns it. ``number`` is its sequence number, and ``at_us`` is its time of arrival in
+    microseconds since 1970."""
 
     number: int
     key: str
@@ -125,7 +126,8 @@ class RawRecord:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """The response to one request for records. ``next`` is the iterator for the next request; None at the end of a
-    closed shard."""
+    closed shard. ``behind_ms`` is the time in milliseconds between the last returned record and the shard's newest
+    record."""
 
     records: tuple[RawRecord, ...]
     next: str | None
@@ -133,7 +135,7 @@ class Page:
 
 
 class _Clients:
-    """The clients of this process, one per address. Several threads may use a client at once."""
+    """The clients of this process, one per address. Several threads can use a client at the same time."""
 
     def __init__(self) -> None:
         self._known: dict[Address, tuple[float, Any]] = {}
@@ -191,8 +193,9 @@ def _loader() -> Any:
 
 
 def _session(options: Mapping[str, str]) -> Any:
-    """Returns a new session with the keys in the options. If the options contain no keys, the session has the machine's
-    credentials. A session reads the files with credentials only once, so each client has its own session."""
+    """Returns a new session with the keys in the options. If the options contain no keys, the session uses the
+    machine's credentials. A session reads the files with credentials only once. Therefore, each new client gets a new
+    session."""
     from botocore.session import Session
 
     session = Session()
@@ -225,7 +228,8 @@ def _with_role(session: Any, role: str, options: Mapping[str, str]) -> Any:
 
 
 def request(address: Address, name: str, timeout: float, **given: Any) -> dict[str, Any]:
-    """Makes a request, and repeats the request until the request succeeds or ``timeout`` seconds have passed. Raises
+    """Makes a request. Repeats it after a connection error, or if the service is busy or throttles it. Stops after
+    ``kinesis.sdk.max_retry_limit`` retries, or when the next retry would begin after ``timeout`` seconds. Raises
     KinesisError."""
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -276,7 +280,7 @@ def _one_line(error: Exception, options: Mapping[str, str]) -> str:
 
 
 def stream_of(address: Address, name: str, timeout: float) -> Stream:
-    """A stream and its shards. Raises StreamMissingError or KinesisError."""
+    """Requests a stream and its shards. Raises StreamMissingError or KinesisError."""
     found = request(address, "describe_stream_summary", timeout, StreamName=name)["StreamDescriptionSummary"]
     shards: dict[str, Shard] = {}
     page = request(address, "list_shards", timeout, StreamName=name)
@@ -309,7 +313,8 @@ def stream_names(address: Address, timeout: float) -> tuple[str, ...]:
 
 
 def iterator(address: Address, stream: str, shard: str, kind: str, timeout: float, **given: Any) -> str:
-    """An iterator of a shard. Raises StreamMissingError, NotANumberError or KinesisError."""
+    """Requests an iterator of a shard. ``kind`` is Kinesis's type of the iterator. Raises StreamMissingError,
+    NotANumberError or KinesisError."""
     found = request(
         address,
         "get_shard_iterator",
@@ -323,8 +328,8 @@ def iterator(address: Address, stream: str, shard: str, kind: str, timeout: floa
 
 
 def iterator_at(address: Address, stream: str, shard: Shard, offset: int, timeout: float) -> str:
-    """Returns an iterator. Its next record is the first record with at least this sequence number, unless that record
-    was removed.
+    """Returns an iterator that begins at the first record whose sequence number is at least ``offset``. If that record
+    was removed, the iterator begins at a later record.
 
     ``offset`` must be the sequence number of a record, or the sequence number of a record plus one. Kinesis accepts
     only sequence numbers of records. If Kinesis refuses ``offset``, the iterator begins after the record ``offset -

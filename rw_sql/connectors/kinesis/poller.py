@@ -1,7 +1,7 @@
 """Finds the next ranges of a run by reading their records, because Kinesis does not list sequence numbers.
 
-This process keeps the records of a range in memory for the batch of this range. If newer records have displaced them
-from the memory, the batch reads the records from Kinesis again.
+This process keeps the records of a range in memory for the batch that reads this range. If newer records have displaced
+them from memory, the batch reads them from Kinesis again.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _LIST_SECONDS = 2.0
 
 @dataclass(slots=True)
 class Poller:
-    """Reads the shards of one run. Implements
-    :class:`rw_sql.connectors.support.records.range_stream.Stretches`. One thread at a time uses a poller.
+    """Reads the shards of one run. Implements :class:`rw_sql.connectors.support.records.range_stream.Stretches`. One
+    thread at a time uses a poller.
 
-    A shard is read only after its parents have been read completely, because the parents contain the earlier records of
-    a partition key.
+    The poller reads a shard only after all its parents, because the parents contain the earlier records of the same
+    partition keys.
     """
 
     max_records: int
@@ -86,9 +86,9 @@ class Poller:
         return tuple(found)
 
     def _listed(self, address: Address, name: str, positions: Mapping[str, SplitState]) -> Stream:
-        """The stream with its shards. The stream and the shards are requested from Kinesis again at intervals, because
-        shards end and the stream may be deleted and created again. Raises OSError if a position no longer applies to
-        the stream."""
+        """The stream with its shards. Requests them from Kinesis again after _LIST_SECONDS, because shards end, and
+        because the stream may be deleted and created again. Raises OSError if a position no longer applies to the
+        stream."""
         now = time.monotonic()
         is_old = now - self.listed_at > _LIST_SECONDS
         if self.stream is None or is_old or not positions.keys() <= self.stream.shards.keys():
@@ -111,8 +111,8 @@ class Poller:
         return stream
 
     def _ready(self, stream: Stream, positions: Mapping[str, SplitState]) -> list[Shard]:
-        """The shards to read now, beginning with a different shard in each turn. The result omits shards that were read
-        completely, and shards whose parents were not read completely."""
+        """The shards to read in this turn, beginning with a different shard in each turn. The result omits shards that
+        were read completely, and shards whose parents were not read completely."""
 
         def is_read(parent: str) -> bool:
             return parent not in stream.shards or parent not in positions or positions[parent].offset == ENDED

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.kinesis.client import Address, Page, RawRecord, Shard, Stream
 
 ANSWER_SECONDS = 60.0
-"""The time limit in seconds of a request including its retries."""
+"""The time limit in seconds for a request with all its retries."""
 
 SCHEMA = record_schema(pa.string())
 """The Arrow schema of records: the columns of ``Connector.read_stream``, with the offset as text."""
@@ -48,6 +48,7 @@ def read_range(
     address: Address, name: str, split: str, start: int, end: int, created: str | None = None
 ) -> Iterator[pa.Table]:
     """Reads the records of a shard in ``[start, end)``, in the order of their sequence numbers, one table per page.
+    ``created`` is the expected creation time of the stream; None accepts any.
 
     Raises RangeLostError if some of the records no longer exist, and KinesisError if the service does not respond.
     """
@@ -84,8 +85,8 @@ def require_whole(address: Address, name: str, stream: Stream, shard: Shard, off
     """Checks that no record at or after ``offset`` was removed. Raises RangeLostError.
 
     Without this check, Kinesis would silently begin at the oldest remaining record. Kinesis removes the oldest records
-    first. Therefore, if a record before the offset still exists, no record after the offset was removed. If the shard,
-    or all records at or after the offset, are younger than the retention, the check makes no request.
+    first. Therefore, if a record before the offset still exists, no record after the offset was removed. The check
+    makes no request if it is known that no such record can be older than the retention.
     """
     is_new = is_surely_whole(stream, shard) if offset > shard.start else is_young(stream, shard)
     if is_new or TAILS.is_whole(address, stream, shard.id, offset):
@@ -104,7 +105,7 @@ def require_whole(address: Address, name: str, stream: Stream, shard: Shard, off
 
 
 def _pages(address: Address, name: str, shard: Shard, start: int, end: int) -> Iterator[Page]:
-    """The pages of a range, up to the page with the range's last record."""
+    """The pages of a range, up to the page that reaches the end of the range or of the shard."""
     at = iterator_at(address, name, shard, start, ANSWER_SECONDS)
     position = start
     while True:
@@ -123,11 +124,11 @@ def _pages(address: Address, name: str, shard: Shard, start: int, end: int) -> I
 
 
 def table_of(shard: Shard, records: Sequence[RawRecord]) -> pa.Table:
-    """Returns the records as a table. If a record packs several user records, the table contains these user records in
-    its place.
+    """Returns the records as a table. If a record packs several user records, the table contains the user records
+    instead of that record.
 
-    A packed user record whose hash key belongs to another shard is ignored, because the producer sends such a user
-    record to that shard again.
+    The table omits a packed user record whose hash key belongs to another shard, because the producer sends that user
+    record to the other shard again.
     """
     offsets: list[str] = []
     keys: list[bytes] = []

@@ -1,8 +1,8 @@
 """Finds the first and the last record of each shard, because Kinesis does not list these records.
 
 To find the newest record of a shard, the module first searches the last seconds, then the last minutes, and so on. The
-next search for that shard continues from the record found. The module searches for the first record only in a shard
-that is older than the stream's retention, because a younger shard has lost no records.
+next search in the shard begins at the record that this search has found. The module searches for the first record only
+if the shard may have lost records because of the stream's retention.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ records in bytes, and the maximum number of these records. After a response of 1
 all its consumers for five seconds."""
 
 _PAGE_BYTES, _PAGE_RECORDS = 512 * 1024, 1_000
-"""The approximate size in bytes and the maximum number of the records in a request that probably returns all wanted
-records. A shard accepts 1,000 records per second, and only five requests."""
+"""The approximate size in bytes and the maximum number of the records of a request that probably returns all wanted
+records. In a second, a shard accepts up to 1,000 written records, but only five read requests."""
 
 THREADS = 8
 _WINDOWS_SECONDS = (10, 120, 1_800, 21_600, 86_400, 8_784 * 3_600)
@@ -84,8 +84,8 @@ class _Tails:
             self._known[key] = max(last, self._known.get(key, 0))
 
     def note_end(self, address: Address, stream: Stream, shard: str, end: int, at: float) -> None:
-        """Stores the fact that at the time ``at`` (in seconds since 1970), the shard had no record with the sequence
-        number ``end`` or a greater number."""
+        """Stores that at the time ``at`` (in seconds since 1970), all sequence numbers in the shard were smaller than
+        ``end``."""
         key = (address, stream.arn, stream.created, shard)
         with self._lock:
             if len(self._ends) >= _KEPT:
@@ -104,7 +104,7 @@ class _Tails:
         return any(offset >= end and 0.0 <= now - at < LEAST_RETENTION_SECONDS for end, at in seen)
 
     def forget(self) -> None:
-        """Removes all stored facts, so that this process is in the same state as a new process."""
+        """Removes all stored records and ends. Afterwards, this process is in the state of a new process."""
         with self._lock:
             self._known.clear()
             self._ends.clear()
@@ -128,10 +128,11 @@ def found_in(shards: Sequence[Shard], find: Callable[[Shard], T]) -> dict[str, T
 
 
 def is_young(stream: Stream, shard: Shard, retention_ms: float | None = None) -> bool:
-    """True if the shard is younger than the stream's retention, so that it still has all its records.
+    """True if the shard has lost no records because of the retention: the stream is younger than its retention, or
+    still lists a parent of the shard.
 
-    A shard is also young while the stream lists one of the shard's parents, because a parent is listed until its last
-    record is older than the retention. ``retention_ms``, if given, replaces the stream's retention.
+    A parent is listed until its last record is older than the retention, and all records of the shard are younger than
+    this record. ``retention_ms``, if given, is used instead of the stream's retention.
     """
     age = time.time() * 1000 - stream.created_ms
     retention = stream.retention_ms if retention_ms is None else retention_ms
@@ -139,8 +140,8 @@ def is_young(stream: Stream, shard: Shard, retention_ms: float | None = None) ->
 
 
 def is_surely_whole(stream: Stream, shard: Shard) -> bool:
-    """True if no record of the shard can have been removed, even if the stream's retention was shorter before. (If the
-    retention is raised, records that were removed before do not exist again.)"""
+    """True if no record of the shard can have been removed, even if the stream's retention was shorter at an earlier
+    time. (Raising the retention does not restore removed records.)"""
     return is_young(stream, shard, min(stream.retention_ms, LEAST_RETENTION_SECONDS * 1000))
 
 
@@ -280,7 +281,7 @@ def _at_time(address: Address, name: str, shard: Shard, seconds: float, deadline
 
 
 def _read_to_the_end(address: Address, at: str, deadline: float) -> int | None:
-    """Reads until no record is left; returns the number of the last record, or None if there is no record."""
+    """Reads to the newest record and returns its sequence number; None if there is no record."""
     last = None
     for record in _records(address, at, deadline):
         last = record.number

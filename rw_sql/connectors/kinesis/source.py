@@ -84,11 +84,12 @@ class KinesisConnector(RangedConnector):
         check_startup(self.spec, options)
 
     def reconnect(self, options: Mapping[str, str]) -> None:
-        """Makes later requests use new connections."""
+        """Discards the open client. Later requests use a new client with new connections."""
         kinesis_client.CLIENTS.renew(kinesis_client.address_of(options))
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """The shards, from their first to their last record. A closed shard ends at the greatest possible offset."""
+        """The shards, each with the offset of its first record and the offset after its last record. A closed shard
+        ends at the greatest possible offset."""
         address, name = kinesis_client.address_of(options), options.get("stream", "")
         deadline = time.monotonic() + timeout
         try:
@@ -118,19 +119,19 @@ class KinesisConnector(RangedConnector):
         return RangeFeed(poller, options, positions, first, most_offsets=MOST**2, poll_seconds=seconds)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The next range of each shard, read with a new poller. A run does not call this method, because a run keeps
-        its own poller and uses :meth:`range_feed`."""
+        """The next range of each shard, which a new poller finds. A run uses :meth:`range_feed` instead, which keeps
+        one poller for the run."""
         from rw_sql.connectors.kinesis.poller import Poller
 
         return Poller(max_records=MOST_RECORDS).stretches(options, positions)
 
     def is_finished(self, state: SplitState) -> bool:
-        """True if the shard was closed and read completely."""
+        """True if the shard is closed and all its records have been read."""
         return bool(state.offset == shards.ENDED)
 
     def record_count(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int:
-        """The number of records in these ranges, if this process has already fetched the records of all ranges;
-        otherwise a large number."""
+        """The number of records in these ranges, if this process has the records of all ranges in memory; otherwise
+        MOST_RECORDS."""
         from rw_sql.connectors.kinesis.reader import FETCHED
 
         count = 0
@@ -183,12 +184,12 @@ class KinesisConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Returns all shards, because sequence numbers do not count records."""
+        """Returns one entry for all shards, because sequence numbers do not count records."""
         return {"": _UNKNOWN}
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """Returns the time when the next record of each shard arrived. A shard is absent from the result if the service
-        does not respond quickly."""
+        """Returns the time when the first record at or after each shard's offset arrived. The result omits a shard
+        without such a record, and shards for which the service does not respond within _TIMES_SECONDS."""
         address, name = kinesis_client.address_of(options), options["stream"]
         deadline = time.monotonic() + _TIMES_SECONDS
         found: dict[str, int] = {}
@@ -212,7 +213,7 @@ class KinesisConnector(RangedConnector):
         return startup_time(self.spec, options)
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """The shard's id; a number alone names the shard with that number. Raises SqlError UNKNOWN_SPLIT."""
+        """The shard's id. ``written`` is this id or the shard's number. Raises SqlError UNKNOWN_SPLIT."""
         match = _SHARD.fullmatch(written.strip())
         if match is None:
             raise SqlError(
@@ -237,8 +238,8 @@ class KinesisConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The records of these ranges. If this process does not have all of these records in memory any more, Spark's
-        processes read them again."""
+        """The records of these ranges. If this process no longer has all of these records in memory, Spark's processes
+        read them from Kinesis again."""
         import pyarrow as pa
 
         from rw_sql.connectors.kinesis import reader

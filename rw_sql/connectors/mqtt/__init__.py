@@ -1,7 +1,7 @@
 """Topics of an MQTT broker as sources. The broker stores no positions. Instead, the broker sends unacknowledged
-messages again.
+messages again after a reconnect.
 
-Imports: the public modules of ``connectors`` and ``support``. Begin with ``source``. The module ``session`` receives
-and acknowledges messages through the client class in ``client``. All code outside this folder uses paho-mqtt only
-through these modules.
+Of ``rw_sql.connectors``, this package may import only the public modules and the package ``support``. Begin with
+``source``. The module ``session`` receives and acknowledges messages through the client class in ``client``. Code
+outside this folder must not use paho-mqtt directly, only through these modules.
 """

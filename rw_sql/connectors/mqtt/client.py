@@ -1,5 +1,5 @@
-"""Defines a subclass of paho's client. No message can end the thread of this client. If an error ends the thread, the
-client reports the error."""
+"""Defines a subclass of paho's client. Invalid properties of a message do not end the thread of this client. If an
+error ends the thread, the client reports the error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def client_class() -> type[Client]:
     in its thread. The thread ends, the connection stays open, and no callback is called. The broker sends the message
     again to each later connection.
 
-    If an error ends the thread, the subclass calls ``on_failed``.
+    If an error still ends the thread, the subclass calls ``on_failed`` with the error.
     """
     from paho.mqtt.client import Client
 

@@ -1,7 +1,7 @@
-"""Manages a session at an MQTT broker. The session receives messages, numbers them, and acknowledges them when they are
-committed.
+"""Manages a session at an MQTT broker. The session receives messages and numbers them. It acknowledges a message after
+a batch has committed the message.
 
-A run that loses its connection ends, and the next run receives all unacknowledged messages again.
+If a run loses its connection, the run ends. The next run receives all unacknowledged messages again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SPLIT = "0"
 
 CONNECT_SECONDS = 10.0
 NEVER = 0xFFFFFFFF
-"""The session expiry interval with which a broker never removes a session by itself."""
+"""The session expiry interval with which a session never expires."""
 
 _KEEPALIVE_SECONDS = 30
 _PORTS = {"tcp": 1883, "mqtt": 1883, "ssl": 8883, "mqtts": 8883}
@@ -41,7 +41,7 @@ _NO_QOS = "the broker offers only QoS 0, with which messages can be lost; qos = 
 
 
 _CONFIRM_SECONDS = 2.0
-"""The maximum time in seconds for which :meth:`Session.close` waits until the broker has read all acknowledgements."""
+"""The maximum time in seconds that :meth:`Session.close` waits for the broker to read all acknowledgements."""
 
 
 class MqttError(Exception):
@@ -50,8 +50,7 @@ class MqttError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """A message, and the number with which the message is acknowledged; this number is 0 if the message needs no
-    acknowledgement."""
+    """A message. ``packet`` is the number with which the message is acknowledged; 0 if it needs no acknowledgement."""
 
     topic: str
     payload: bytes
@@ -64,7 +63,9 @@ class _Message:
 class Session:
     """A session at a broker, over one connection.
 
-    The client's own thread receives messages; other threads read and acknowledge them.
+    The client's own thread receives messages; other threads read and acknowledge them. If ``is_listening`` is false,
+    the session only checks that the broker accepts a connection: it subscribes to no topic, and the broker does not
+    keep it.
     """
 
     options: Mapping[str, str]
@@ -81,7 +82,8 @@ class Session:
     _confirmed: threading.Event = field(default_factory=threading.Event)
 
     def open(self, offset: int, timeout: float = CONNECT_SECONDS) -> None:
-        """Connects and subscribes. The next message gets the number ``offset``. Raises MqttError."""
+        """Connects and, if ``is_listening`` is true, subscribes. The first message gets the number ``offset``. Raises
+        MqttError."""
         from paho.mqtt.client import MQTTv5
         from paho.mqtt.enums import CallbackAPIVersion
         from paho.mqtt.packettypes import PacketTypes
@@ -136,15 +138,15 @@ class Session:
             return self._first + len(self._messages)
 
     def table(self, start: int, end: int) -> pa.Table | None:
-        """Returns the messages ``[start, end)``; None if some of these messages are missing in this session."""
+        """Returns the messages ``[start, end)``; None if the session does not hold all of these messages."""
         with self._lock:
             if start < self._first or end > self._first + len(self._messages):
                 return None
             return _table(start, self._messages[start - self._first : end - self._first])
 
     def acknowledge(self, offset: int) -> None:
-        """Acknowledges the messages before ``offset``. The caller must have committed these messages. The caller may
-        repeat the call."""
+        """Acknowledges the messages before ``offset``, which the caller must have committed. A repeated call has no
+        effect."""
         with self._lock:
             done = self._messages[: max(0, offset - self._first)]
             del self._messages[: len(done)]
@@ -155,7 +157,7 @@ class Session:
                 self._has_acknowledged = True
 
     def close(self) -> None:
-        """Ends the connection. The broker keeps the session. Raises no error."""
+        """Ends the connection. If ``is_listening`` is true, the broker keeps the session. Raises no error."""
         self._is_closed = True
         if self._client is not None:
             self._confirm()
@@ -166,9 +168,9 @@ class Session:
         """Waits until the broker has read all acknowledgements.
 
         When the connection ends, the broker may discard acknowledgements that it has not read, and would then send the
-        acknowledged messages again. The broker does not respond to acknowledgements. But the broker reads the packets
-        of a connection in the order in which they were sent. The broker's response to a later request therefore shows
-        that the broker has read all acknowledgements.
+        acknowledged messages again. The broker does not respond to these acknowledgements, but it reads the packets of
+        a connection in their order. Its response to a later request therefore shows that it has read all earlier
+        acknowledgements.
         """
         if not self._has_acknowledged or self.error is not None or not self._client.is_connected():
             return
@@ -251,14 +253,16 @@ class Session:
 
 
 class MqttFeed(RangeFeed):
-    """The ranges of a run: the messages that its session has received. A message is acknowledged after its commit."""
+    """The ranges of a run, which contain the messages that the run's session has received. The feed acknowledges the
+    messages of a batch after the batch has been committed."""
 
     def __init__(self, session: Session, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> None:
         super().__init__(self, options, positions, (), most_offsets=1_000_000, poll_seconds=0.02)
         self._session = session
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The messages that no batch has taken yet. Raises OSError if the connection has ended."""
+        """The range of the messages from the position on. Raises OSError if there are none and the connection has
+        ended."""
         start, end = positions[SPLIT].offset, self._session.end
         if end > start:
             return (Stretch(split=SPLIT, start=start, end=end),)

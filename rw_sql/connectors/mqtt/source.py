@@ -58,8 +58,8 @@ class MqttConnector(RangedConnector):
                 raise OptionError(MISSING_PROPERTY, f'missing property "{other}"', key=one, hint=f"{one} needs {other}")
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
-        """The options, with a generated client identifier if the options contain no client identifier. The broker finds
-        the session by this identifier."""
+        """The options, with a client identifier made from ``unique`` if the options contain none. The broker finds the
+        session by this identifier."""
         prefix = options.get("client_prefix") or "rw_sql"
         return {**options, "client_id": options.get("client_id") or f"{prefix}_{unique}"}
 
@@ -83,7 +83,7 @@ class MqttConnector(RangedConnector):
     def range_feed(
         self, options: Mapping[str, str], positions: Mapping[str, SplitState], *, max_records: int | None
     ) -> RangeFeed:
-        """Returns a feed of the messages that a session receives from this time on. Raises OSError."""
+        """Opens a session, and returns a feed of the messages that the session receives. Raises OSError."""
         from rw_sql.connectors.mqtt.session import SESSIONS, MqttError, MqttFeed, Session
 
         session = Session(dict(options), _client_id(options))
@@ -95,7 +95,7 @@ class MqttConnector(RangedConnector):
         return MqttFeed(session, options, positions)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """Returns no messages, because only the session of a run receives messages."""
+        """Returns no ranges, because only the session of a run receives messages."""
         return ()
 
     def read_batch(
@@ -109,8 +109,8 @@ class MqttConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """Returns the messages of these ranges, which this process has received. Raises OSError if this process has not
-        received all of these messages."""
+        """Returns the messages of these ranges, which the session in this process holds. Raises OSError if the session
+        does not hold all of these messages."""
         from rw_sql.connectors.mqtt.session import SESSIONS
         from rw_sql.connectors.support.records.record_columns import RECORD_SCHEMA
 

@@ -1,5 +1,6 @@
 """NATS JetStream: streams as sources. An offset is the sequence number of a message in its stream.
 
-Imports: the public modules of ``connectors`` and ``support``. Begin with ``source``. The module ``client`` communicates
-with the servers, and ``reader`` reads ranges of sequence numbers. Only ``client`` and ``reader`` use nats-py.
+Of ``rw_sql.connectors``, this package may import only the public modules and the package ``support``. Begin with
+``source``. The module ``client`` communicates with the servers, and ``reader`` reads ranges of sequence numbers. Only
+``client`` and ``reader`` may use nats-py.
 """

@@ -1,6 +1,6 @@
 """A synchronous client of NATS servers, and the pool of its connections.
 
-The library nats-py is asynchronous. One thread of this process runs the event loop of all clients.
+The library nats-py is asynchronous. One thread of this process therefore runs the event loop of all clients.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class NatsError(Exception):
 
 
 class StreamMissingError(NatsError):
-    """Raised if the server has no such stream."""
+    """Raised if the requested stream, consumer or message does not exist."""
 
 
 class SeedRefusedError(NatsError):
@@ -49,8 +49,7 @@ class SeedRefusedError(NatsError):
 
 
 class FilterRefusedError(NatsError):
-    """Raised if the server refuses to create a consumer with this subject, because the stream does not list the
-    subject."""
+    """Raised if the server refuses to create a consumer for a subject, because the stream does not list the subject."""
 
 
 class _Loop:
@@ -104,7 +103,8 @@ class NatsClient:
     _connection: Client | None = None
 
     def run(self, ask: Callable[[Client], Awaitable[T]], timeout: float) -> T:
-        """Calls ``ask`` with the connection, inside the event loop. Raises NatsError."""
+        """Calls ``ask`` with the connection in the event loop, and returns the result. Connects first if the connection
+        is not open. Raises NatsError."""
         return _LOOP.run(self._ask(ask), timeout)
 
     def close(self) -> None:
@@ -175,7 +175,8 @@ async def _connected(address: Address) -> Client:
 
 _MESSAGE = rb"\A%sMSG[ \t]+([^ \t\r\n]+)[ \t]+([^ \t\r\n]+)[ \t]+(([^ \t\r\n]+)[ \t]+)?%s(\d+)[ \t]*\r\n"
 """The regular expression of the protocol line before a message: subject, subscription, reply subject, size of the
-headers, total size. The expression has the same groups as the two expressions of nats-py that it replaces."""
+headers, total size. Each of its two variants, without and with headers, has the same groups as the expression of
+nats-py that it replaces."""
 
 
 @cache
@@ -183,8 +184,8 @@ def _client_class() -> type[Client]:
     """A subclass of nats-py's client that accepts subjects and headers of any bytes.
 
     Servers forward subjects and headers without checking them. If nats-py's own client cannot decode a subject or a
-    header, the client stops reading, and no request over the connection gets a response. A subject may also contain
-    whitespace other than spaces, tabs and ends of lines.
+    header, it stops reading, and all later requests over the connection remain without a response. The subclass also
+    accepts whitespace in subjects, except for spaces, tabs and ends of lines, which separate words in the protocol.
     """
     from nats.aio.client import Client
     from nats.protocol import parser
@@ -221,7 +222,7 @@ def _client_class() -> type[Client]:
 
 
 def _why(error: Exception) -> str:
-    """The reason why a connection failed, in a few words."""
+    """The reason why a connection failed, without the name of the client library."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     return _plain(str(error) or type(error).__name__)
@@ -270,10 +271,10 @@ POOL: ConnectionPool[Address, NatsClient] = ConnectionPool(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamInfo:
-    """A stream at one moment.
+    """The state of a stream at the time of the request.
 
     The stream's messages have sequence numbers in ``[first, end)``. ``deleted`` is the number of sequence numbers in
-    this range that have no message.
+    this range whose messages no longer exist.
 
     ``created`` is the time of the stream's creation, in the server's notation. ``most_per_subject`` is the maximum
     number of messages kept per subject; 0 means no limit. ``is_copy`` is True if the stream copies messages from other
@@ -294,7 +295,7 @@ class StreamInfo:
 
     @property
     def deleted(self) -> int:
-        """The number of deleted messages between the first and the last message."""
+        """The number of sequence numbers in ``[first, end)`` without a message."""
         return max(0, self.end - self.first - self.messages)
 
 
@@ -336,7 +337,7 @@ async def info_of(nc: Client, stream: str, timeout: float) -> StreamInfo:
 
 
 async def stream_names(nc: Client, timeout: float) -> tuple[str, ...]:
-    """The streams of the account, sorted. Raises the errors of :func:`api`."""
+    """The names of the account's streams, sorted. Raises the errors of :func:`api`."""
     found: list[str] = []
     while True:
         page = await api(nc, "STREAM.NAMES", {"offset": len(found)}, timeout)
@@ -348,4 +349,4 @@ async def stream_names(nc: Client, timeout: float) -> tuple[str, ...]:
 
 _NOT_FOUND = 404
 _FILTER_REFUSED = (10093,)
-"""JetStream's error codes for a filter that the stream's subjects do not contain."""
+"""JetStream's error codes for a subject filter that the subjects of the stream do not cover."""

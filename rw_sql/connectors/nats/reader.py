@@ -1,13 +1,13 @@
-"""Reads ranges of a stream's sequence numbers, in batches of messages.
+"""Reads the messages in ranges of a stream's sequence numbers. Each request returns several messages.
 
 An ephemeral pull consumer begins at the first sequence number and acknowledges nothing. A range can therefore be read
-any number of times, and the server keeps no state afterwards. If the first messages of a range were removed, JetStream
-silently begins at a later message. Therefore, each read checks whether the stream's first message is after the
-beginning of the range.
+any number of times, and the server keeps no state after a read. If the first messages of a range were removed,
+JetStream silently begins at a later message. Therefore, each read checks whether the stream's first message is after
+the beginning of the range.
 
 In a cluster, the consumer may run on a server whose copy of the stream lags behind the leader's copy, for example after
 a restart. The consumer then ends before the last message, without an error. Therefore, at the end of each read, the
-reader sends a request to the leader to find out whether messages are missing.
+reader checks with a request to the leader whether messages are missing.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ AT_ONCE = 5_000
 """The maximum number of messages in one request."""
 
 AT_ONCE_BYTES = 8 * 1024 * 1024
-"""The maximum size in bytes of the messages in one request, except for a single message that is larger."""
+"""The maximum size in bytes of the messages in one request. A single message that is larger is requested alone."""
 
 _ANSWER_SECONDS = 10.0
 _READ_SECONDS = 600.0
 _IDLE_NANOSECONDS = 60_000_000_000
 _LAG_SECONDS = 0.25
-"""If the copy of the stream on the consumer's server lags behind the leader's copy, the read is repeated after this
-pause in seconds. The consumer of the next attempt may run on another server.
+"""The pause in seconds before a read is repeated because the copy of the stream on the consumer's server lags behind
+the leader's copy. The consumer of the next attempt may run on another server.
 """
 
 SCHEMA = record_schema(more=(("subject", pa.string()),))
@@ -71,7 +71,8 @@ class TooLargeError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRange:
-    """The sequence numbers ``[start, end)`` of a stream. ``created`` is the expected incarnation, if known."""
+    """The sequence numbers ``[start, end)`` of a stream. ``created`` is the expected incarnation of the stream; None
+    accepts any."""
 
     stream: str
     start: int
@@ -89,9 +90,9 @@ def read_range(
 ) -> pa.Table:
     """Reads the messages in a range that have one of the ``subjects``, in the order of their sequence numbers.
 
-    Raises RangeLostError if messages were removed before they were read, TooLargeError if the messages exceed
-    ``most_bytes``, and NatsError if the server does not respond, or if the server's copy of the stream keeps lagging
-    behind the leader's copy.
+    Raises RangeLostError if messages were removed before they were read. Raises TooLargeError if the messages exceed
+    ``most_bytes``; None sets no limit. Raises NatsError if the server does not respond, or if its copy of the stream
+    still lags behind the leader's copy after _ANSWER_SECONDS.
     """
     if wanted.end <= wanted.start:
         return SCHEMA.empty_table()
@@ -160,8 +161,8 @@ def time_of(address: Address, stream: str, sequence: int, timeout: float) -> int
 async def _message_at_leader(
     nc: Client, stream: str, wanted: Mapping[str, Any], timeout: float
 ) -> Mapping[str, Any] | None:
-    """Requests the message that ``wanted`` selects from the stream's leader. Returns the message with ``seq``,
-    ``subject`` and ``time``; None if there is no such message."""
+    """Requests from the stream's leader the message that ``wanted`` selects. The result contains ``seq``, ``subject``
+    and ``time`` of the message; None if there is no such message."""
     try:
         found: Mapping[str, Any] = (await api(nc, f"STREAM.MSG.GET.{stream}", wanted, timeout))["message"]
     except StreamMissingError:
@@ -226,7 +227,8 @@ class _Found:
                 await pull.close()
 
     async def _opened(self, nc: Client, subject: str) -> _Pull:
-        """Opens a consumer of the messages with a subject. Raises FilterRefusedError or NatsError."""
+        """Opens a consumer that delivers the messages with a subject, beginning at the start of the range. Raises
+        FilterRefusedError or NatsError."""
         pull = _Pull(nc, self.wanted.stream, self._note, subject)
         await pull.open({"deliver_policy": "by_start_sequence", "opt_start_seq": self.wanted.start})
         return pull
@@ -258,7 +260,8 @@ class _Found:
             self.size += len(message.data)
 
     def _require_there(self, info: StreamInfo, *, is_read: bool = False) -> None:
-        """Checks that the stream was not recreated, and that no message was removed before it was read."""
+        """Checks that the stream was not recreated, and that no message was removed before it was read. ``is_read`` is
+        true after the read: messages that have been read may then be removed. Raises RangeLostError."""
         wanted = self.wanted
         if wanted.created is not None and info.created != wanted.created:
             raise RangeLostError(
@@ -284,7 +287,7 @@ class _Found:
 
 
 class _Pull:
-    """An ephemeral pull consumer of the messages with a subject.
+    """An ephemeral pull consumer that delivers the messages with a subject.
 
     ``left`` is the number of messages that the consumer has not delivered yet.
     """
@@ -330,8 +333,8 @@ class _Pull:
         )
 
     async def next(self, count: int, most_bytes: int | None) -> int:
-        """Requests the next messages and waits for them. Returns the number of messages; 0 if the first of these
-        messages is larger than ``most_bytes`` bytes."""
+        """Requests up to ``count`` messages and waits for them. Returns the number of messages received. The result is
+        0 if there is no message, or if the next message is larger than ``most_bytes`` bytes; None sets no limit."""
         self._done.clear()
         self._asked, self._taken = count, 0
         request: dict[str, Any] = {"batch": count, "no_wait": True}
@@ -352,7 +355,8 @@ class _Pull:
         return self._taken
 
     async def require_none_left(self, start: int, end: int) -> None:
-        """Checks that the leader has no message in ``[start, end)`` for this consumer. Raises CopyBehindError."""
+        """Checks that the leader has no message in ``[start, end)`` with the consumer's subject. Raises
+        CopyBehindError."""
         wanted = {"seq": start, "next_by_subj": self._subject}
         found = await _message_at_leader(self._nc, self._stream, wanted, _ANSWER_SECONDS)
         # A server of a version before 2.9 ignores the subject and returns the message with this number.
@@ -360,7 +364,8 @@ class _Pull:
             raise CopyBehindError(_behind(self._stream))
 
     async def close(self) -> None:
-        """Removes the consumer. Raises no error, because the server eventually removes unused consumers."""
+        """Removes the consumer. Raises no error, because the server removes an unused consumer after
+        _IDLE_NANOSECONDS."""
         try:
             if self._subscription is not None:
                 await self._subscription.unsubscribe()
@@ -402,7 +407,7 @@ class _Pull:
 
 def _parsed(message: Msg) -> tuple[int, int, int, int]:
     """Parses a message's reply subject. Returns the sequence number in the stream, the time in nanoseconds since 1970,
-    the sequence number in the consumer, and the number of messages left.
+    the sequence number in the consumer, and the number of messages that the consumer has not delivered yet.
 
     JetStream's reply subject has the form
     ``$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<number>.<time>.<left>``. Newer servers add a domain and an

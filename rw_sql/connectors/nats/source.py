@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
 
 SMALL_OFFSETS = 10_000
-"""The maximum number of offsets of a read that runs in this process, over an open connection. Larger reads run in
+"""The maximum number of offsets of a read that runs in this process, over a pooled connection. Larger reads run in
 Spark's processes."""
 
 SMALL_BYTES = 32 * 1024 * 1024
@@ -109,7 +109,7 @@ class NatsConnector(RangedConnector):
         nats_client.POOL.renew(lambda other: other == address)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """The streams, from their first to their last message."""
+        """The streams, each with the offset of its first message and the offset after its last message."""
         try:
             infos, missing, present = _look(options, timeout)
         except nats_client.SeedRefusedError as error:
@@ -166,8 +166,8 @@ class NatsConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The offset of each split's first message, of any subject, at or after ``milliseconds``; the split's end if
-        there is no such message.
+        """The offset of each split's first message that was stored at or after ``milliseconds``, whatever its subject;
+        the split's end if there is no such message.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if a stream does not exist.
         """
@@ -195,7 +195,8 @@ class NatsConnector(RangedConnector):
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
         """The time when the message at each stream's offset was stored.
 
-        A stream is absent from the result if the server does not respond quickly.
+        The result omits a stream that has no message at the offset, and streams for which the server does not respond
+        within _TIMES_SECONDS.
         """
         from rw_sql.connectors.nats import reader
 
@@ -216,8 +217,8 @@ class NatsConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> GroupOffsets:
-        """Returns, for each stream, the sequence number of the first message that a durable consumer has not
-        acknowledged.
+        """Returns, for each stream, the number after the last message up to which the durable consumer ``group`` has
+        acknowledged all messages. If no stream has this consumer, returns the names of the streams' consumers.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if a stream does not exist.
         """
@@ -262,7 +263,8 @@ class NatsConnector(RangedConnector):
         return streams_of(options)
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """The stream's name; ``'0'`` stands for the only stream of a source. Raises SqlError UNKNOWN_SPLIT."""
+        """The stream's name. If the source has only one stream, ``'0'`` and the empty string stand for this stream.
+        Raises SqlError UNKNOWN_SPLIT."""
         streams, text = streams_of(options), written.strip()
         if text in ("", "0") and len(streams) == 1:
             return streams[0]
@@ -287,8 +289,8 @@ class NatsConnector(RangedConnector):
     ) -> DataFrame:
         """The messages of these ranges.
 
-        A small number of messages is read through Arrow in this process. A larger number of messages is read in Spark's
-        processes.
+        Ranges of at most SMALL_OFFSETS offsets, with messages of at most SMALL_BYTES, are read through Arrow in this
+        process. Larger ranges are read in Spark's processes.
         """
         from rw_sql.connectors.nats import reader
         from rw_sql.connectors.support.table_reader import read_parts
@@ -323,7 +325,7 @@ class NatsPartReader:
         yield self._table(options, part, None)
 
     def few(self, options: Mapping[str, str], parts: Sequence[tuple[str, int, int, str | None]]) -> pa.Table | None:
-        """The messages of all parts; None if the messages are too large for one process."""
+        """The messages of all parts; None if the messages exceed SMALL_BYTES."""
         import pyarrow as pa
 
         from rw_sql.connectors.nats import reader
@@ -370,7 +372,7 @@ def check_servers(options: Mapping[str, str]) -> None:
 
 
 def check_names(options: Mapping[str, str]) -> None:
-    """Checks the names of streams and subjects. Raises INVALID_PROPERTY."""
+    """Checks that the names of streams and subjects are valid. Raises INVALID_PROPERTY."""
     for stream in streams_of(options) or ("",):
         if _STREAM.fullmatch(stream) is None:
             raise OptionError(
@@ -442,7 +444,7 @@ def _subjects(infos: Sequence[StreamInfo]) -> tuple[str, ...]:
 
 
 def _sparse_reason(info: StreamInfo, subjects: tuple[str, ...]) -> str:
-    """The reason why offsets do not count the records; empty if offsets count the records."""
+    """The reason why the stream's offsets do not count the source's records; empty if every offset has a record."""
     others = [each for each in info.subjects if not any(is_covered(each, subject) for subject in subjects)]
     if others or ((info.is_copy or not info.subjects) and ">" not in subjects):
         return "messages of other subjects have offsets too"
@@ -452,8 +454,8 @@ def _sparse_reason(info: StreamInfo, subjects: tuple[str, ...]) -> str:
 
 
 def _part_length(info: StreamInfo) -> int:
-    """The number of offsets that one process reads at a time, calculated from the mean size of the stream's
-    messages."""
+    """The number of offsets in each part that a task of Spark reads. The number depends on the mean size of the
+    stream's messages."""
     mean = max(1, info.bytes // max(1, info.messages))
     return max(1, min(_PART_OFFSETS, _PART_BYTES // mean))
 

@@ -1,5 +1,5 @@
-"""Compares subjects with wildcards. The wildcard ``*`` matches one part, and ``>`` at the end matches one or more
-parts."""
+"""Compares subjects with wildcards. The wildcard ``*`` matches one part of a name, and ``>`` at the end matches one or
+more further parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NUL, which JetStream refuses."""
 
 
 def is_valid(subject: str) -> bool:
-    """True if the text is a subject that a consumer can filter by."""
+    """True if a consumer can use the text as a subject filter."""
     parts = subject.split(".")
     return all(parts) and not any(letter in subject for letter in _APART) and ">" not in parts[:-1]
 
@@ -50,7 +50,7 @@ def common(one: str, other: str) -> str | None:
 
 
 def least(subjects: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the subjects, without duplicates and without each subject that another subject covers."""
+    """Returns the subjects without duplicates, and without the subjects that another subject covers."""
     once = tuple(dict.fromkeys(subjects))
     return tuple(each for each in once if not any(other != each and is_covered(each, other) for other in once))
 

@@ -1,5 +1,5 @@
-"""Finds the first and the last message of a partition. The broker does not list message ids. The first and the last
-message are therefore found by reading messages."""
+"""Finds the first and the last message of a partition. Because the broker does not list message ids, this module reads
+messages to find them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ TAILS = _Tails()
 def bounds(address: Address, splits: Iterable[str]) -> dict[str, UpstreamSplit]:
     """The partitions as splits with their bounds. Raises PulsarError.
 
-    The time limit applies to each single request, so the call may take longer if there are many partitions.
+    The call has no time limit for all partitions together: each request has its own limit.
     """
     names = tuple(splits)
     failed: list[Exception] = []
@@ -92,8 +92,8 @@ def first_message(address: Address, split: str) -> int | None:
 
 @repeated
 def last_message(address: Address, split: str, first: int) -> int:
-    """The offset of the newest message. ``first`` is the offset of an existing message, from which the search starts if
-    no faster method finds the newest message."""
+    """The offset of the newest message. ``first`` is the offset of an existing message. If no faster method finds the
+    newest message, all messages from ``first`` or from the last known message on are read."""
     import pulsar
 
     known = TAILS.get(address, split)
@@ -140,7 +140,7 @@ def first_at(address: Address, split: str, milliseconds: int) -> int | None:
 
 @repeated
 def time_of(address: Address, split: str, offset: int) -> int | None:
-    """The time of the first message at or after ``offset``, in milliseconds since 1970; None if no such message
+    """The publish time of the first message at or after ``offset``, in milliseconds since 1970; None if no such message
     exists."""
     import pulsar
 

@@ -22,15 +22,15 @@ LIFE_SECONDS = 300.0
 """The maximum age of a client in seconds; the limit exists because host names may change."""
 
 OPERATION_SECONDS = 30
-"""The time limit of a request in seconds, which is also the client's default. The client retries the request within
-this time. A refused connection fails earlier."""
+"""The time limit of a request in seconds, which is also pulsar-client's default. The client retries the request within
+this time. A request to brokers that refuse connections fails earlier."""
 
 MESSAGE_FACTOR = 20
-"""The time limit for a message is this factor times the duration of the broker's last response, because a busy broker
-or machine delays both the response and the message."""
+"""If the broker responds slowly, the time limit for a message is this factor times the duration of the broker's last
+response. A busy broker or machine delays both the response and the message."""
 
 MESSAGE_SECONDS = 30.0
-"""The maximum time in seconds that a message of a slow broker may take."""
+"""The maximum of this longer time limit, in seconds."""
 
 _CONNECTION_KEYS = ("service.url", "auth.token")
 _PROBE_SECONDS = 1.0
@@ -61,7 +61,7 @@ class TopicMissingError(PulsarError):
 
 
 class BusyError(PulsarError):
-    """Raised if a topic cannot be used at present, because the topic is being unloaded or moves to another broker."""
+    """Raised if a topic is temporarily unavailable, for example because it moves to another broker."""
 
 
 class NothingError(PulsarError):
@@ -97,8 +97,8 @@ def _opened(address: Address) -> Any:
 
 
 CLIENTS: SharedClients[Address, Any] = SharedClients(_opened, life_seconds=LIFE_SECONDS)
-"""If a client is replaced, the readers of the old client continue to work. The old client is closed when its last
-reader is closed."""
+"""The client of each address. If a client is replaced, the readers of the old client continue to work. The old client
+is closed when its last reader is closed."""
 
 
 @contextmanager
@@ -127,7 +127,7 @@ def _error(address: Address, error: Exception) -> PulsarError:
 
 
 def repeated(act: Callable[P, R]) -> Callable[P, R]:
-    """A decorator that calls the function again, for a limited time, as long as the function raises BusyError."""
+    """A decorator that repeats the call for _BUSY_SECONDS while the function raises BusyError."""
 
     @functools.wraps(act)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -180,7 +180,9 @@ def partitions_of(address: Address, topic: str) -> tuple[str, ...]:
 
 @contextmanager
 def reader_at(address: Address, topic: str, start: Any, *, queue: int, is_compacted: bool = False) -> Iterator[Any]:
-    """A context manager with a reader of a topic that begins at a message id. Raises PulsarError."""
+    """A context manager that opens and closes a reader of a topic. The reader begins at the message id ``start``, and
+    fetches up to ``queue`` messages ahead. If ``is_compacted`` is true, it omits messages that newer messages with the
+    same key supersede. Raises PulsarError."""
     reader = open_reader(address, topic, start, queue=queue, is_compacted=is_compacted)
     try:
         yield reader
@@ -189,8 +191,7 @@ def reader_at(address: Address, topic: str, start: Any, *, queue: int, is_compac
 
 
 def open_reader(address: Address, topic: str, start: Any, *, queue: int, is_compacted: bool = False) -> Any:
-    """Does the same as :func:`reader_at`, but returns no context manager. The caller must close the reader with
-    :func:`close`."""
+    """Opens a reader with the parameters of :func:`reader_at`. The caller must close the reader with :func:`close`."""
     with told(address):
         return CLIENTS.of(address).create_reader(
             topic,
@@ -209,8 +210,8 @@ def close(opened: Any) -> None:
 
 
 def fetched_message(address: Address, reader: Any) -> Any:
-    """Returns the next message of a reader if the client already has this message or receives it at once. Otherwise,
-    returns None. Raises PulsarError."""
+    """Returns the next message of a reader; None if the client does not have this message within a millisecond. Raises
+    PulsarError."""
     import pulsar
 
     # Uses no context manager, because this function is called for each message, so the cost of a context manager would
@@ -227,9 +228,9 @@ def next_message(address: Address, reader: Any, seconds: float) -> Any:
     """The next message of a reader; None if the broker reports that the topic has no further message. This function is
     slower than :func:`fetched_message`.
 
-    Raises NothingError if the broker reports a further message but does not send it in time. The last entries are then
-    parts of an incomplete message, or were removed. The time limit is ``seconds``. If the broker's report took long,
-    the time limit is longer: MESSAGE_FACTOR times the duration of the report, but at most MESSAGE_SECONDS. Raises
+    Raises NothingError if the broker reports a further message but does not send it in time. In that case, the last
+    entries are parts of an incomplete message, or were removed. The time limit is ``seconds``. If the broker took long
+    to report, the time limit is MESSAGE_FACTOR times the duration of the report, but at most MESSAGE_SECONDS. Raises
     PulsarError for other errors.
     """
     import pulsar

@@ -1,5 +1,5 @@
-"""Represents message ids as offsets. An offset is a whole number of up to 48 digits, and offsets have the same order as
-the ids.
+"""Represents message ids as offsets. An offset is a whole number of up to 48 digits. Offsets have the order of the
+message ids.
 
 From left to right, the digits are the ledger, 19 digits for the entry, and 10 digits for the message's place in the
 entry's batch. If a message was sent alone, its place is 0. The position N denotes the first message whose offset is at
@@ -41,7 +41,7 @@ def entry_of(offset: int) -> EntryId:
 
 
 def place_of(offset: int) -> int:
-    """The index of the message with this offset in the batch to which it belongs."""
+    """The index that the message with this offset has in its batch; 0 if the message was sent alone."""
     return offset % _PLACES
 
 

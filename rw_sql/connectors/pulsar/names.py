@@ -1,5 +1,5 @@
-"""Converts names of topics and partitions. A split has the name of its partition, without the default prefix
-``persistent://public/default/``.
+"""Converts between the names of topics and partitions and the names of splits. A split has the name of its partition,
+without ``persistent://`` and without the default namespace ``public/default/``.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ def is_topic(text: str) -> bool:
 
 
 def short_name(name: str) -> str:
-    """The split's name for a topic or a partition."""
+    """The name of the split for the full name of a topic or a partition."""
     return name.strip().removeprefix(_PERSISTENT).removeprefix(_USUAL)
 
 
 def full_name(split: str) -> str:
-    """The full name, with prefix, of a split's partition or of a topic."""
+    """The full name, with ``persistent://``, tenant and namespace, for the short name of a partition or topic."""
     return _PERSISTENT + (split if "/" in split else _USUAL + split)
 
 

@@ -1,7 +1,7 @@
 """Finds the next ranges of a run by reading their messages, because a broker does not list message ids.
 
-This process keeps the messages of a range in memory for the batch of this range. If newer messages have displaced them
-from the memory, the batch reads the messages from the broker again.
+This process keeps the messages of a range in memory for the batch that reads this range. If newer messages have
+displaced them from memory, the batch reads them from the broker again.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class PulsarFeed(RangeFeed):
         super().__init__(self._poller, options, positions, first, most_offsets=MOST**2, poll_seconds=poll_seconds)
 
     def committed(self, ranges: Mapping[str, tuple[int, int]]) -> None:
-        """Acknowledges the committed messages, except for the last message (see ``subscriptions``)."""
+        """Acknowledges the committed messages, except those in the entry of the last one (see ``subscriptions``)."""
         # A commit names all partitions, even those without new messages.
         self._subscriptions.acknowledge({split: end for split, (start, end) in ranges.items() if end > start})
 

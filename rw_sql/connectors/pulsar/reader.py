@@ -1,5 +1,5 @@
-"""Reads messages of a partition as Arrow tables. A range can be read again as long as the broker has the messages of
-the range."""
+"""Reads messages of a partition as Arrow tables. A range can be read any number of times while the broker has its
+messages."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PAGE_BYTES = 16 * 1024 * 1024
-"""The size in bytes at which a page ends. In addition, a reader fetches up to QUEUE messages ahead."""
+"""The size in bytes at which a page ends. The reader also fetches up to QUEUE messages after the page."""
 
 PAGE_MESSAGES = 10_000
 QUEUE = 2_000
 WAIT_SECONDS = 1.0
-"""The time in seconds for which the reader waits for a message that the broker announces. If no message arrives, the
-announced entry may be a part of an incomplete message."""
+"""The time in seconds for which the reader waits for a message after the broker has reported a further message. If no
+message arrives, the reported entry may be a part of an incomplete message."""
 
 _LOOK_BACK = (16, 256, 4096)
-"""A reader begins this number of entries before its position. The three numbers are for successive attempts. The reader
-begins before the position because the entries before the position may be parts of the message at the position."""
+"""The numbers of entries before its position at which a reader begins, one number for each attempt. The reader begins
+early because the entries before the position may be parts of the message at the position."""
 
 SCHEMA = record_schema(pa.string(), (("message_id", pa.string()), ("message_id_data", pa.binary())))
 """The Arrow schema of messages: the columns of ``Connector.read_stream``, with the offset as text, and the message
@@ -60,7 +60,8 @@ _PARTS = re.compile(r"\((\d+),(\d+),-?\d+,-?\d+\);\(")
 
 class RangeLostError(PulsarError):
     """Raised if messages of the range were removed before they were read, or if the topic was re-created. ``split`` is
-    the partition. If ``is_certain`` is false, the reason may also be that the broker sent its messages too late."""
+    the partition. ``is_certain`` is false if the messages may still exist, because the broker may only have sent them
+    too late."""
 
     def __init__(self, message: str, split: str, *, is_certain: bool = False) -> None:
         super().__init__(message)
@@ -70,10 +71,10 @@ class RangeLostError(PulsarError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawMessage:
-    """One message as pulsar-client returns it. ``first`` is the entry with the message's first part, and ``entry`` is
-    the entry with the message's last part. The two entries differ if the message was sent in chunks. ``key`` is empty
-    if the message has no key, or if the key is not UTF-8. ``properties`` is None if one of the properties is not
-    UTF-8."""
+    """One message, converted from pulsar-client's object. ``first`` is the entry with the message's first part, and
+    ``entry`` is the entry with the message's last part. The two entries differ if the message was sent in chunks.
+    ``key`` is empty if the message has no key, or if the key is not UTF-8. ``properties`` is None if one of the
+    properties is not UTF-8."""
 
     offset: int
     first: EntryId
@@ -87,7 +88,8 @@ class RawMessage:
 
 
 class PartitionReader:
-    """Reads the messages of one partition in their order, from a position on. One thread at a time uses the reader."""
+    """Reads the messages of one partition in their order, beginning at any position. Only one thread at a time uses the
+    reader."""
 
     def __init__(self, address: Address, split: str, *, is_compacted: bool) -> None:
         self._address, self._split, self._is_compacted = address, split, is_compacted
@@ -131,9 +133,9 @@ class PartitionReader:
 
     def _first_page(self, position: int, most: int) -> list[RawMessage]:
         """Opens a reader and returns its first page. A reader that begins between the parts of a message would omit
-        that message. The reader therefore begins a few entries before the position. If entries are missing, another
-        reader begins earlier. Raises RangeLostError if there is no message before the position. This is the case in a
-        topic that was created again."""
+        that message. The reader therefore begins a few entries before the position (see _LOOK_BACK). If entries are
+        missing, the method opens another reader that begins earlier. Raises RangeLostError if the message before the
+        position does not exist, for example in a topic that was created again."""
         for entries in _LOOK_BACK:
             self._open(position, entries)
             found = self._page(position, most)
@@ -185,8 +187,8 @@ class PartitionReader:
 
 
 def _has_gap(position: int, found: Sequence[RawMessage]) -> bool:
-    """True if there are entries between the position and the last of these messages that are not part of any of the
-    messages. These entries may be parts of a message whose first part is before the reader's beginning."""
+    """True if an entry between the position and the last message in ``found`` belongs to none of these messages. Such
+    an entry may be a part of a message that begins before the reader's first entry."""
     if position == BEGINNING or not found:
         return False
     at = entry_of(position)
@@ -205,8 +207,8 @@ def _has_gap(position: int, found: Sequence[RawMessage]) -> bool:
 def raw_message(message: Any) -> RawMessage:
     """Converts a message of pulsar-client.
 
-    Brokers forward keys and properties that may consist of any bytes, but pulsar-client has no method that returns
-    these bytes.
+    A key or property that is not UTF-8 is omitted. Brokers forward such bytes, but pulsar-client has no method that
+    returns them.
     """
     id_ = message.message_id()
     entry, place = EntryId(id_.ledger_id(), id_.entry_id()), id_.batch_index()
@@ -238,8 +240,8 @@ def require_whole(address: Address, split: str, position: int) -> None:
     """Checks that no message at or after ``position`` was removed. Raises RangeLostError.
 
     Without this check, the broker would silently begin at the oldest existing message. The broker removes the oldest
-    messages first. If any message before the position still exists, no message after the position was removed. For this
-    reason, the source's subscription keeps the last message that was read.
+    messages first. If any message before the position still exists, no message after the position was removed. The
+    source's subscription keeps the last committed message for this check.
     """
     if position == BEGINNING:
         return
@@ -260,8 +262,8 @@ def require_whole(address: Address, split: str, position: int) -> None:
 
 
 def fetched_key(address: Address, split: str, *, is_compacted: bool) -> Hashable:
-    """The key of a partition's messages in ``FETCHED``. The same range of a compacted topic may have other messages,
-    because superseded messages may be omitted."""
+    """The key of a partition's messages in ``FETCHED``. The key contains ``is_compacted``, because a compacted read of
+    a range may omit messages."""
     return address, split, is_compacted
 
 

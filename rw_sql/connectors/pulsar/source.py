@@ -88,15 +88,16 @@ class PulsarConnector(RangedConnector):
             )
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
-        """The options, with a generated name for the durable subscription if the options contain no such name."""
+        """The options, with a name for the durable subscription made from ``unique`` if the options contain no such
+        name."""
         return {**options, _NAME: options.get(_NAME) or f"{self._prefix(options)}-{unique}"}
 
     def _prefix(self, options: Mapping[str, str]) -> str:
         return (self.spec.value(options, "subscription.name.prefix") or "rw-consumer").strip()
 
     def _subscription(self, options: Mapping[str, str]) -> str:
-        """The subscription's name. CREATE stores a name in the definition of a source. If the options have no name, the
-        method makes a name from the service and the topic."""
+        """The subscription's name. CREATE stores a name in the definition of a source. If the options contain no name,
+        the method makes a name from the service's URL and the topic."""
         if (given := options.get(_NAME)) is not None:
             return given
         read = f"{options.get('service.url')} {options.get('topic')}"
@@ -110,7 +111,7 @@ class PulsarConnector(RangedConnector):
         publication: bool,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> tuple[str, ...]:
-        """Removes the subscription. Raises OSError if the broker refuses."""
+        """Removes the subscription. Raises OSError if the brokers do not respond or refuse the request."""
         from rw_sql.connectors.pulsar import subscriptions
 
         try:
@@ -121,11 +122,11 @@ class PulsarConnector(RangedConnector):
         return ()
 
     def reconnect(self, options: Mapping[str, str]) -> None:
-        """Makes later requests use new connections."""
+        """Discards the open client. Later requests use a new client with new connections."""
         pulsar_client.CLIENTS.renew(pulsar_client.address_of(options))
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """The partitions, from their first to their last message."""
+        """The partitions, each with the offset of its first message and the offset after its last message."""
         address, topic = pulsar_client.address_of(options), options.get("topic", "")
         try:
             if not topic or topic == "unset":  # The options of a connection name no topic.
@@ -157,8 +158,8 @@ class PulsarConnector(RangedConnector):
         )
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The next range of each partition, read with a new poller. A run does not call this method, because a run
-        keeps its own poller and uses :meth:`range_feed`."""
+        """The next range of each partition, which a new poller finds. A run uses :meth:`range_feed` instead, which
+        keeps one poller for the run."""
         from rw_sql.connectors.pulsar.poller import Poller
 
         poller = Poller(max_records=MOST_RECORDS, is_compacted=_is_compacted(options))
@@ -168,8 +169,8 @@ class PulsarConnector(RangedConnector):
             poller.close()
 
     def record_count(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int:
-        """The number of messages in these ranges, if this process has already fetched the messages of all ranges;
-        otherwise a large number."""
+        """The number of messages in these ranges, if this process has the messages of all ranges in memory; otherwise
+        MOST_RECORDS."""
         from rw_sql.connectors.pulsar.reader import FETCHED
 
         count = 0
@@ -213,8 +214,8 @@ class PulsarConnector(RangedConnector):
         return dict.fromkeys(self.named_topics(options), _UNKNOWN)
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """Returns the publish time of the next message of each partition. A partition is absent from the result if the
-        broker does not respond quickly."""
+        """Returns the publish time of the first message at or after each partition's offset. The result omits a
+        partition without such a message, and the partitions that are left after _TIMES_SECONDS or after an error."""
         address = pulsar_client.address_of(options)
         deadline = time.monotonic() + _TIMES_SECONDS
         found: dict[str, int] = {}
@@ -229,7 +230,8 @@ class PulsarConnector(RangedConnector):
         return found
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """The offset at which reading begins in a partition without a state, as ``scan.startup.mode`` determines."""
+        """The offset at which reading begins in a partition without a state. ``scan.startup.timestamp.millis`` or
+        ``scan.startup.mode`` determines this offset."""
         if _TIME in options:
             return at_times.get(split.split, split.end)
         is_latest = (options.get(_MODE) or "").strip().lower() == "latest"
@@ -244,11 +246,11 @@ class PulsarConnector(RangedConnector):
         return topic_of(split)
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """The topic in the option ``topic``."""
+        """The topic in the option ``topic``. If the option names a partition, returns the topic of this partition."""
         return (topic_of(short_name(options.get("topic", ""))),)
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """Returns the partition's name. A number alone denotes the partition with that number. Raises SqlError
+        """Returns the partition's name. A bare number denotes the partition with that number. Raises SqlError
         UNKNOWN_SPLIT."""
         text, topic = written.strip(), short_name(options.get("topic", ""))
         if text.isascii() and text.isdecimal() and len(text) < 10:
@@ -287,8 +289,8 @@ class PulsarConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The messages of these ranges. If this process does not have all of these messages in memory any more, Spark's
-        processes read them again."""
+        """The messages of these ranges. If this process no longer has all of these messages in memory, Spark's
+        processes read them from the broker again."""
         import pyarrow as pa
 
         from rw_sql.connectors.pulsar import reader

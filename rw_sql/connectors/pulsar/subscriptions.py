@@ -1,9 +1,9 @@
-"""Manages durable subscriptions. Because of a subscription, the broker keeps the messages that a source has not
-committed.
+"""Manages durable subscriptions. While a source has a subscription, the broker keeps the messages that the source has
+not committed.
 
 Without a subscription, a broker whose retention is 0 removes a ledger as soon as the broker begins the next ledger. The
-source acknowledges only the entries before the entry of the last committed message. Therefore, the broker keeps the
-last committed message. If this message still exists when the source starts again, no later message was removed.
+source acknowledges only the entries before the entry with the last committed message. The broker therefore keeps that
+message. If this message still exists when the source starts again, no later message was removed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Subscriptions:
         self._consumers: dict[str, Any] = {}
 
     def open(self, positions: Mapping[str, int]) -> None:
-        """Subscribes, and sets each subscription to the position of its partition. Raises PulsarError."""
+        """Subscribes to each partition, and sets the subscription to the entry that :func:`_held` returns for the
+        position. Raises PulsarError."""
         import pulsar
 
         try:
@@ -49,8 +50,8 @@ class Subscriptions:
             self._consumers[split].seek(to)
 
     def acknowledge(self, ends: Mapping[str, int]) -> None:
-        """Acknowledges committed messages. Raises no error, because the next acknowledgement or the next run repeats
-        the request."""
+        """Acknowledges committed messages. Raises no error, because the next acknowledgement or the next run
+        acknowledges these messages again."""
         import pulsar
 
         for split, end in ends.items():
@@ -71,7 +72,8 @@ class Subscriptions:
 
 def _held(position: int) -> EntryId:
     """The oldest entry that the subscription keeps at a position: the entry of the message before the position. If the
-    position is the beginning of an entry, that message is unknown, and the result is the entry at the position."""
+    position is the beginning of an entry, the id of that message is unknown. The result is then the entry at the
+    position."""
     return entry_of(position - 1) if place_of(position) else entry_of(position)
 
 

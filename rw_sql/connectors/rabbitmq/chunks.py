@@ -1,8 +1,8 @@
 """Decodes chunks, which are the units in which a stream stores and delivers its messages.
 
-A chunk has a header with its first offset, its number of messages, the time when the stream's leader wrote it, and the
-leader's epoch. The entries of a chunk are single messages, or batches of messages that a producer may have compressed.
-All messages of a chunk have the chunk's time.
+The header of a chunk contains the chunk's first offset, its number of messages, the time when the stream's leader wrote
+it, and the leader's epoch. The entries of a chunk are single messages, or batches of messages that a producer may have
+compressed. The time of a message is the time of its chunk.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Chunk:
     """A chunk with the offsets ``[first, end)``. ``milliseconds`` is the chunk's time, and ``epoch`` is the epoch of
     the leader that wrote the chunk.
 
-    ``is_user`` is true if the chunk contains messages; otherwise, the server wrote the chunk for itself.
+    ``is_user`` is true if the chunk contains messages of producers. If it is false, the server wrote the chunk for its
+    own use.
     """
 
     first: int
@@ -110,7 +111,7 @@ def _uncompressed(data: memoryview, codec: int, plain: int) -> bytes | memoryvie
 
 
 def _unframed_snappy(data: memoryview) -> bytes:
-    """Decompresses data in Snappy's framing format, in which clients write batches.
+    """Decompresses data in Snappy's framing format, which clients use for batches.
 
     See Snappy's ``framing_format.txt``. A piece of the data consists of a type (one byte), a size (three bytes), a
     checksum (four bytes), and the data.
