@@ -1,8 +1,8 @@
-"""The errors that users can see: codes, SQLSTATEs, positions in the SQL text, and rendering.
+"""The errors that users can see: their codes, SQLSTATEs, positions in the SQL text, and text form.
 
-Codes are grouped: ``RW1xx`` syntax, ``RW2xx`` names and types, ``RW3xx`` refused statements, ``RW4xx`` upstream and
-runtime. A code is never reused. SQLSTATE values follow PostgreSQL's appendix A. The program code that raises an error
-provides the error's message and hint.
+Codes are grouped: ``RW1xx`` for syntax, ``RW2xx`` for names and types, ``RW3xx`` for refused statements, ``RW4xx`` for
+upstreams and the runtime. A code is never reused. SQLSTATE values follow appendix A of PostgreSQL's documentation. The
+function that raises an error provides its message and hint.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A range of the SQL text: the character offsets ``[start, end)``, and the line and column of ``start``, both
-    counted from 1."""
+    """A range of the SQL text: the character offsets ``[start, end)``, and the line and column of ``start``. Lines
+    and columns are counted from 1."""
 
     start: int
     end: int
@@ -30,8 +30,8 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class ErrorCode:
-    """One kind of error. ``title`` describes the kind without naming an object. The message of a single error names the
-    object that the error concerns."""
+    """One kind of error. ``title`` describes the kind in general. The message of each error names the object
+    concerned."""
 
     code: str
     sqlstate: str
@@ -118,20 +118,20 @@ _HIDES_LITERALS = (
     SYNTAX_ERROR, UNTERMINATED, INVALID_EXPRESSION, TOO_COMPLEX, DUPLICATE_CLAUSE, UNKNOWN_OPTION, INVALID_OPTION,
     UNKNOWN_PROPERTY,
 )  # fmt: skip
-"""The kinds of errors whose source line may contain a secret in any place."""
+"""The kinds of errors for which a secret may be anywhere in the source line."""
 
 
 class SqlError(Exception):
-    """The error that a statement raises. The error has a code, a message of one sentence, a position in the SQL text,
-    and a hint.
+    """The error that a statement raises. It has a code, a one-sentence message, an optional position in the SQL text,
+    and an optional hint.
 
-    ``code``, ``sqlstate``, ``message`` and ``hint`` are strings (``hint`` may be None); ``line`` and ``column`` are
-    1-based, or None if the error has no position. ``str(error)`` is the whole message, including the caret below the
-    source line. In this source line, asterisks replace secrets. Some errors hide most values of the source line: errors
-    with ``hides_literals``, syntax errors, and errors about an unknown property or about a value with ``@``. The source
-    line of such an error shows only the values of properties that are known to be harmless, and texts that cannot be
-    secret, such as intervals. ``plain_keys`` are the keys of further harmless properties. ``statement_range`` is the
-    range of the error's statement if ``text`` is a script.
+    ``hint`` may be None. ``line`` and ``column`` are counted from 1; None if the error has no position. ``str(error)``
+    is the result of :meth:`render`, including the source line and a caret below it. In the source line, asterisks
+    replace secrets. Some errors hide most values in the source line: errors with ``hides_literals``, syntax errors,
+    errors about an unknown property, and errors about a value that contains ``@``. The source lines of these errors
+    show only the values of properties that are known to be harmless, and texts that cannot be secret, such as
+    intervals. ``plain_keys`` are the keys of additional harmless properties. If ``text`` is a script,
+    ``statement_range`` is the range of the error's statement in it.
     """
 
     def __init__(
@@ -171,17 +171,18 @@ class SqlError(Exception):
 
     @property
     def line(self) -> int | None:
-        """The 1-based line in the statement or, after :meth:`moved_into`, in the whole script."""
+        """The line, counted from 1, in the statement; after :meth:`moved_into`, the line in the script. None if the
+        error has no position."""
         return self.span.line if self.span else None
 
     @property
     def column(self) -> int | None:
-        """The 1-based column in the line."""
+        """The column in the line, counted from 1. None if the error has no position."""
         return self.span.column if self.span else None
 
     def _plain_keys_in(self, text: str) -> Collection[str] | None:
-        """The properties of the statement or script ``text`` whose values are shown; None if all values except secrets
-        are shown."""
+        """The keys of the properties in ``text`` whose values may be shown. None if all values except secrets may be
+        shown."""
         # An address that a connector refuses may contain a login in any form.
         is_address = self.kind is INVALID_PROPERTY and self.span is not None
         has_login = is_address and self.span is not None and "@" in text[self.span.start : self.span.end]
@@ -189,9 +190,9 @@ class SqlError(Exception):
         return self.plain_keys if hides else None
 
     def located(self, text: str, file: str | None = None) -> SqlError:
-        """Sets the SQL text to which the error's span refers, unless the text is already set. Returns the error.
+        """Sets the SQL text to which the error's span refers, unless a text is already set. Returns this error.
 
-        In the message and the hint, asterisks replace the secrets of the text.
+        If it sets the text, it also replaces the secrets of the text in the message and the hint with asterisks.
         """
         if self.text is None:
             self.text = text
@@ -201,8 +202,8 @@ class SqlError(Exception):
         return self
 
     def _hide_secrets_of(self, text: str) -> None:
-        """Replaces the secrets of a statement or script in the message and the hint with asterisks. The error's span
-        refers to ``text``."""
+        """Replaces the secrets of ``text`` in the message and the hint with asterisks. ``text`` is the statement or
+        script to which the error's span refers."""
         if self.kind is UNTERMINATED and "$" not in (self.hint or ""):
             return  # The only part of a statement that these texts quote is the tag of dollar quotes.
         plain = self._plain_keys_in(text)
@@ -213,8 +214,8 @@ class SqlError(Exception):
     def moved_into(self, script: str, start: int, line: int, column: int, file: str | None) -> SqlError:
         """Relocates this error from a single statement to its script.
 
-        ``line`` and ``column`` are the position of the statement's start. Unless the error was located in its
-        statement, asterisks replace the secrets of the script in the message and the hint.
+        ``start``, ``line`` and ``column`` are the position of the statement in the script. If :meth:`located` was not
+        called before, this method replaces the secrets of the script in the message and the hint with asterisks.
         """
         inner = self.span or Span(start=0, end=1, line=1, column=1)
         shift = column - 1 if inner.line == 1 else 0
@@ -228,7 +229,7 @@ class SqlError(Exception):
         return self
 
     def _masked_text(self, text: str, span: Span) -> str:
-        """The text to which the span refers, in which asterisks replace the secrets."""
+        """Returns the text to which the span refers, with asterisks in place of secrets."""
         plain = self._plain_keys_in(text)
         start, end = self.statement_range or (0, len(text))
         if (start == 0 and end == len(text)) or not start <= span.start <= end:
@@ -236,7 +237,8 @@ class SqlError(Exception):
         return masked_around(text, start, end, plain=plain)
 
     def render(self) -> str:
-        """The message for the user: code, position, caret, preview if any, hint."""
+        """The text for the user: the code and the message, the source line with a caret, the detail, and the hint.
+        Missing parts are left out."""
         where = f"{self.file}: " if self.file else ""
         lines = [f"{where}{self.code}: {self.message}"]
         if self.span is not None and self.text is not None:
@@ -251,7 +253,7 @@ class SqlError(Exception):
         return self.render()
 
     def _render_traceback_(self) -> list[str]:
-        """IPython's hook: a notebook shows the message without a traceback."""
+        """IPython calls this method. A notebook therefore shows the message without a traceback."""
         return self.render().splitlines()
 
 
@@ -273,7 +275,7 @@ def _caret(text: str, span: Span) -> list[str]:
 
 
 def first_names(names: Iterable[str], most: int) -> str:
-    """The first ``most`` names, separated by commas, and the number of the remaining names."""
+    """The first ``most`` names, separated by commas. If there are more names, ``and N more`` follows."""
     listed = list(names)
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(listed[:most]) + more
@@ -288,10 +290,10 @@ _NEAR_THE_BEST = 0.1
 
 
 def near_names(wanted: str, known: Iterable[str], *, most: int = 3) -> list[str]:
-    """Up to ``most`` of the ``known`` names that are similar to ``wanted``, best first.
+    """At most ``most`` of the ``known`` names that are similar to ``wanted``, best match first.
 
-    Names that are much less similar than the best match are left out. A name that differs from ``wanted`` only in upper
-    and lower case is always the best match.
+    Names that are much less similar than the best match are left out. If any names differ from ``wanted`` only in upper
+    and lower case, only these names are returned.
     """
     names = sorted(known)
     if alike := [name for name in names if name != wanted and name.lower() == wanted.lower()]:

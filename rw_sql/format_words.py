@@ -1,5 +1,4 @@
-"""Lists the words that the parser accepts in the clause FORMAT … ENCODE …. The keywords are the same as in
-RisingWave."""
+"""Lists the words that the parser accepts in the clause FORMAT … ENCODE …. RisingWave accepts the same words."""
 
 FORMATS = ("NATIVE", "NONE", "DEBEZIUM", "DEBEZIUM_MONGO", "MAXWELL", "CANAL", "UPSERT", "PLAIN")
 """The valid words after FORMAT."""

@@ -1,8 +1,9 @@
-"""A base for connectors whose upstream can read any range of offsets: files, tables, and most APIs.
+"""A base class for connectors whose upstream can return any range of offsets. Files, tables and most APIs are such
+upstreams.
 
-A subclass defines its options, its splits (``look``), and the records of a range (``read_batch``). Spark's stream of a
-source determines only which ranges each batch reads, and ``read_batch`` reads the records of these ranges. Backfills of
-views and ``SELECT … FROM source`` call ``read_batch`` too.
+A subclass defines its options, its splits (``look``), and the records of a range (``read_batch``). The Spark stream of
+a source contains no records: it only starts batches, and ``read_batch`` reads the ranges of each batch. Backfills of
+views and ``SELECT … FROM source`` also call ``read_batch``.
 """
 
 from __future__ import annotations
@@ -30,13 +31,12 @@ MOST_RECORDS = 400_000
 
 
 def batch_offset(batch: int, ranges: Mapping[str, tuple[int, int]]) -> str:
-    """Returns the stream's offset after a batch that read these ranges. The offset is JSON that contains only the
-    splits of the batch."""
+    """Returns the offset of Spark's stream after a batch with these ranges: JSON with the batch's number and ranges."""
     return json.dumps({"batch": batch, "ranges": ranges}, separators=(",", ":"))
 
 
 def batch_ends(source_offset: str) -> dict[str, int]:
-    """The end offset of each split of a batch, from the string of :func:`batch_offset`."""
+    """The end offset of each split in a batch. ``source_offset`` is a result of :func:`batch_offset`."""
     return {split: int(end) for split, (_, end) in json.loads(source_offset)["ranges"].items()}
 
 
@@ -44,7 +44,8 @@ def batch_ends(source_offset: str) -> dict[str, int]:
 class Encoding:
     """The ENCODE of the records, with its name in upper case and its options.
 
-    ``row`` is the Spark schema of the source's columns, for records with typed values.
+    ``row`` is the Spark schema of the source's columns. Only encodings with typed values, such as PARQUET, need
+    ``row``.
     """
 
     encode: str = "BYTES"
@@ -56,9 +57,10 @@ class RangedConnector(PlainConnector):
     """A connector that reads ranges of offsets. See :class:`rw_sql.connectors.base.Connector` for the contract of each
     method.
 
-    ``offsets_per_record`` is the approximate number of offsets per record; this number is above 1 for files, whose
-    offsets count bytes. ``has_small_batches`` is True if a small range of offsets contains only few records.
-    ``poll_seconds`` is the interval at which a reader checks growing splits for new records; None if splits never grow.
+    ``offsets_per_record`` is the approximate number of offsets per record. It is greater than 1 for files, whose
+    offsets count bytes. ``has_small_batches`` is True if the number of offsets in a range limits the number of its
+    records. ``poll_seconds`` is the interval at which a reader checks splits for new records; None if splits never
+    grow.
     """
 
     offsets_per_record = 1
@@ -80,27 +82,27 @@ class RangedConnector(PlainConnector):
         """Returns, for each split, the records whose offsets are in the split's range ``[start, end)``. Adjacent ranges
         neither repeat nor omit a record.
 
-        ``encoding`` is the encoding of the source's records. ``lives`` maps a split to its expected incarnation;
-        reading fails if the split has another incarnation. With ENCODE PARQUET, the DataFrame also has ``_rw_row``, a
-        struct of the columns, and ``_rw_fault``, the error of a record that could not be read.
+        ``encoding`` is the encoding of the source's records. ``lives`` maps a split to its expected incarnation. If the
+        split now has a different incarnation, the read fails. With ENCODE PARQUET, the DataFrame also has ``_rw_row``,
+        a struct of the columns, and ``_rw_fault``, the error of a record that could not be read.
         """
 
     def record_count(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int:
-        """The approximate number of records in a batch with these ranges. The caller uses this number to limit the
-        rate, and to choose how the batch is written."""
+        """The approximate number of records in these ranges. The caller uses this number for rate limits, and to
+        choose how it writes the batch."""
         return -(-sum(end - start for start, end in ranges.values()) // self.offsets_per_record)
 
     def end_of(self, state: SplitState) -> int | None:
-        """Returns the end of the split if the end can be determined from the state alone; otherwise None. The split
-        need not exist any more."""
+        """Returns the split's end if the state alone determines it; otherwise None. The split may already be
+        deleted."""
         return None
 
     def is_finished(self, state: SplitState) -> bool:
-        """True if the split was read completely. The split need not exist any more."""
+        """True if the split was read completely and cannot grow. The split may already be deleted."""
         return False
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The ranges left to read from these positions, in reading order."""
+        """The unread ranges after these positions, in the order in which they must be read."""
         upstream = self.look(options)
         if upstream.error is not None:
             raise OSError(upstream.error)
@@ -112,19 +114,19 @@ class RangedConnector(PlainConnector):
         )
 
     def is_shareable(self) -> bool:
-        """Returns True, because one reader serves all views."""
+        """Returns True: one reader can serve all views of a source."""
         return True
 
     def split_topic(self, split: str) -> str:
-        """Returns the empty string, because all splits belong to the same part."""
+        """Returns the empty string: the upstream has only one part, to which all splits belong."""
         return ""
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """The only part: the empty string that :meth:`split_topic` returns."""
+        """Returns only the empty string, the name of the upstream's one part (see :meth:`split_topic`)."""
         return ("",)
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """The split id as it is written in the statement."""
+        """Returns the split id unchanged, as it is written in the statement."""
         return written
 
     def read_stream(
@@ -144,7 +146,7 @@ class RangedConnector(PlainConnector):
     def range_feed(
         self, options: Mapping[str, str], positions: Mapping[str, SplitState], *, max_records: int | None
     ) -> RangeFeed:
-        """Returns a feed of the ranges left to read from these positions, distributed over the batches of a stream."""
+        """Returns a feed that distributes the unread ranges after these positions over the batches of a stream."""
         from rw_sql.connectors.support.records.range_stream import RangeFeed
 
         most = (max_records or MOST_RECORDS) * self.offsets_per_record
@@ -158,7 +160,7 @@ class RangedConnector(PlainConnector):
         )
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """Reads the next offset of each split of a batch from the string that :meth:`write_positions` returned."""
+        """Decodes a string from :meth:`write_positions`. Returns the next offset of each split in the batch."""
         return batch_ends(source_offset)
 
     def write_positions(self, positions: Mapping[str, int]) -> str:
@@ -171,17 +173,17 @@ class PythonConnector(RangedConnector):
     third-party connectors.
 
     A subclass defines ``spec``, :meth:`look` and :meth:`records`, and has a constructor without arguments. Spark's
-    Python processes receive the connector and its package by value. The machines of these processes must have rw_sql
-    and the other packages that the connector imports. If the other packages are listed in ``executor_packages``, rw_sql
-    checks before a reader starts that these machines have them.
+    Python processes receive the connector and its package by value. rw_sql and all other packages that the connector
+    imports must be installed on the executors' machines. Before a reader starts, rw_sql checks that the packages in
+    ``executor_packages`` are installed there.
     """
 
     executor_packages: tuple[str, ...] = ("rw_sql", "pyarrow")
 
     @abstractmethod
     def records(self, options: Mapping[str, str], split: str, start: int, end: int) -> Iterator[Record]:
-        """The records of a split with offsets in ``[start, end)``, in the order of their offsets. May be called in any
-        process."""
+        """Yields the records of a split with offsets in ``[start, end)``, in the order of their offsets. Spark's
+        Python processes and the driver may call this method."""
 
     def read_batch(
         self,
@@ -194,7 +196,7 @@ class PythonConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The records that :meth:`records` yields. Spark runs one task per split."""
+        """Returns the records that :meth:`records` yields. Spark runs one task per split."""
         from rw_sql.connectors.support.records import record_reader
 
         return record_reader.read_batch(spark, self, options, ranges)

@@ -1,7 +1,7 @@
 """Prevents redirects between HTTP servers. A request with credentials must not follow a redirect to another server.
 
-``urllib`` sends all headers of a request to the server that a redirect names. ``requests`` omits only the header
-``Authorization``. It sends the body and all other headers, such as Vault's token, to the other server.
+``urllib`` sends all headers of a request to the server to which a redirect leads. ``requests`` omits only the header
+``Authorization``: the new server receives the body and all other headers, such as Vault's token.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def other_origin(url: str, target: str) -> str | None:
-    """The address of the server that ``target`` names; None if ``url`` has the same scheme, host and port."""
+    """The scheme, host and port of ``target``; None if ``url`` has the same ones."""
     (scheme, host, port), origin = _origin(target), _origin(url)
     if (scheme, host, port) == origin:
         return None
@@ -24,7 +24,7 @@ def other_origin(url: str, target: str) -> str | None:
 
 
 def keep_at_origin(session: Session) -> Session:
-    """Changes a session so that a request fails if a server redirects the request to another server."""
+    """Makes each request of a session fail if the server redirects it to another server."""
     import requests
 
     rebuild = session.rebuild_auth

@@ -1,8 +1,8 @@
-"""Finds connectors: the built-in connectors, and the connectors of third parties through entry-point groups.
+"""Finds the built-in connectors, and third-party connectors through entry-point groups.
 
 The entry-point group of sources is ``rw_sql.connectors``, and the group of sinks is ``rw_sql.sinks``. The built-in
-connectors are listed in this module. The built-in connectors have no entry points, because in a source checkout,
-changed entry points take effect only when the package is installed again.
+connectors are listed in this module. They have no entry points, because in a source checkout, changes to entry points
+require a new installation of the package.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _INSTEAD = {
     "azure_blob": "connector = 'azblob' reads Azure's blobs",
     "nexmark": "connector = 'datagen' generates rows",
 }
-"""Maps the names of sources in RisingWave or other systems to a hint that names the source to use instead."""
+"""Maps the connector names of RisingWave and other systems to a hint with the connector to use instead."""
 
 _JDBC = "connector = 'jdbc' writes to databases: jdbc.url = 'jdbc:postgresql://host/database', table.name = '…'"
 _FILES = "connector = 'fs' writes files, 'deltalake' and 'iceberg' tables in an object store"
@@ -112,13 +112,14 @@ def snapshot_connector_names() -> tuple[str, ...]:
 
 
 def snapshot_reader(name: str) -> SnapshotReader | None:
-    """The connector with that name, if REFRESH TABLE supports it; otherwise None."""
+    """The connector with that name; None if REFRESH TABLE does not support it. Raises SqlError NOT_SUPPORTED if
+    there is no such connector."""
     found = connector(name)
     return found if isinstance(found, SnapshotReader) else None
 
 
 def change_connector(name: str) -> ChangeConnector:
-    """The connector with that name. Raises TypeError if this connector does not capture changes."""
+    """The connector with that name. Raises TypeError if the connector does not capture a database's changes."""
     found = connector(name)
     if not isinstance(found, ChangeConnector):
         raise TypeError(f"connector {name} does not capture changes")
@@ -127,34 +128,34 @@ def change_connector(name: str) -> ChangeConnector:
 
 @cache
 def captures_changes(name: str) -> bool:
-    """True if the connector exists and captures changes to a database."""
+    """True if the connector exists and captures the changes of a database."""
     return name in connector_names() and isinstance(_load(name), ChangeConnector)
 
 
 @cache
 def has_slot(name: str) -> bool:
-    """True if the connector exists, and if its upstream uses a replication slot, so that the upstream keeps its log
-    until the reader of the slot has read the log."""
+    """True if the connector exists and reads through a replication slot. The upstream then keeps its log until the
+    reader of the slot has read it."""
     return captures_changes(name) and _load(name).spec.option("slot.name") is not None
 
 
 @cache
 def sends_once(name: str) -> bool:
-    """True if the connector exists and its upstream sends each record only once, so that earlier records can be read
-    only from the source's log."""
+    """True if the connector exists and its upstream sends each record only once. Only the source's log then contains
+    the earlier records."""
     return captures_changes(name) or (name in connector_names() and bool(getattr(_load(name), "is_sent_once", False)))
 
 
 def names_upstream(name: str) -> NamingConnector | None:
-    """The connector with that name, if it generates names for objects that its sources create upstream; otherwise
+    """The connector with that name, if its sources create objects upstream and it generates their names; otherwise
     None."""
     found = _load(name) if name in connector_names() else None
     return found if isinstance(found, NamingConnector) else None
 
 
 def names_split(name: str, options: Mapping[str, str], split: str) -> bool:
-    """False if the options exclude a split with this id, as a pattern for file names may do. The split need not
-    exist."""
+    """False if the options exclude a split with this id, for example by a pattern for file names. True for all other
+    ids, even if no such split exists."""
     test = getattr(connector(name), "names_split", None)
     return test is None or bool(test(options, split))
 
@@ -167,13 +168,14 @@ def has_wide_offsets(name: str) -> bool:
 
 @cache
 def has_shared_offsets(name: str) -> bool:
-    """True if the connector exists and several of its records may have the same offset."""
+    """True if the connector exists and two records of one split may have equal offsets."""
     return name in connector_names() and bool(getattr(_load(name), "has_shared_offsets", False))
 
 
 @cache
 def included_offset(name: str) -> str | None:
-    """The column of the connector's records that INCLUDE offset returns; None for the numeric offset."""
+    """The column of the connector's records that INCLUDE offset returns. None if INCLUDE offset returns the numeric
+    offset."""
     return getattr(_load(name), "included_offset", None) if name in connector_names() else None
 
 

@@ -1,4 +1,4 @@
-"""The interface of a sink connector: option spec, check of the target, and a writer of batches.
+"""The interface of a sink connector: the spec of its options, the check of its target, and its writer of batches.
 
 :mod:`rw_sql.connectors.registry` lists the built-in sink connectors and finds others through the entry-point group
 ``rw_sql.sinks``.
@@ -29,21 +29,21 @@ OP = "_rw_op"
 INSERT, UPDATE, UPDATE_BEFORE, DELETE = "insert", "update", "update_before", "delete"
 """Values of :data:`OP`.
 
-An ``update_before`` row has the old values and directly precedes its ``update`` row; only DEBEZIUM sinks get such
-rows.
+An ``update_before`` row contains the old values of an updated row, and directly precedes the ``update`` row. Only
+DEBEZIUM sinks get ``update_before`` rows.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkShape:
-    """The rows that a sink writes.
+    """Describes the rows that a sink writes.
 
-    ``type`` is append-only, upsert or debezium. ``encode`` is the name of the encoding in upper case, or None if the
-    sink has no FORMAT clause.
+    ``type`` is append-only, upsert or debezium. ``encode`` is the name of the encoding in upper case; None if the sink
+    has no FORMAT clause.
 
     ``schema`` is the schema of the rows, as Spark's JSON; ``keys`` are the columns of the primary key.
-    ``encode_options`` are the options of the ENCODE clause; ``key_encode`` is TEXT or BYTES, or None if keys are
-    encoded like values. ``deletes`` is true if the rows may include deletes.
+    ``encode_options`` are the options of the ENCODE clause. ``key_encode`` is TEXT or BYTES; None if keys are encoded
+    like values. ``deletes`` is true if the rows may include deleted rows.
     """
 
     name: str
@@ -57,21 +57,22 @@ class SinkShape:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The columns with their types in Spark's JSON form: a word, or an object for nested types."""
+        """Maps each column's name to its type in Spark's JSON form. This form is a string for simple types, and a
+        dict for nested types."""
         return {field["name"]: field["type"] for field in json.loads(self.schema)["fields"]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkLook:
-    """The state of a sink's target, as the target reports it.
+    """The result of a check of a sink's target.
 
     At most one of these four fields is set: ``error`` (the target does not respond), ``missing`` (an object that the
     options name does not exist), ``misfit`` (the target cannot store these rows), or ``doubt`` (the target may refuse
     most of these rows because of their types). ``hint`` is the remedy for ``missing``, ``misfit`` or ``doubt``.
-    ``named`` is the missing object's name as written in the options. If the client refuses the value of an option, and
-    therefore sends no request, ``error`` and ``hint`` are set, and ``refused_key`` is the option's key.
+    ``named`` is the missing object's name as written in the options. If the client library rejects the value of an
+    option before it sends a request, ``refused_key`` is the option's key, and ``error`` and ``hint`` are set.
 
-    A ``doubt`` prevents CREATE SINK, but existing sinks still run.
+    CREATE SINK fails on a ``doubt``, but existing sinks keep running.
     """
 
     error: str | None = None
@@ -85,29 +86,29 @@ class SinkLook:
 
 ON_ERROR = "on_error"
 STOP, SKIP, REPLACE = "stop", "skip", "replace"
-"""The option that determines the treatment of rows that the target refuses, and the valid values of this option."""
+"""The valid values of the option ``on_error``, which determines what happens to rows that the target refuses."""
 
 
 class SinkError(Exception):
     """Raised if the target did not accept a batch. The text of the error contains no secrets and may be shown to the
     user.
 
-    If an error has this class itself, and not a subclass, the target is unavailable. In this case, the batch is retried
-    later.
+    An error of exactly this class, and not of a subclass, means that the target is unavailable. The batch is then
+    retried later.
     """
 
 
 class TargetUnfitError(SinkError):
-    """Raised if the target responds but accepts no row, because the target's definition or the user's privileges have
-    changed."""
+    """Raised if the target responds but can accept no row at all, because its definition or the user's privileges
+    have changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A row that the target refuses. The fields are the row's index in the batch, the reason and, if the target names a
-    column, the column.
+    """A row that the target refuses. ``index`` is the row's index in the batch. ``column`` is None if the target's
+    error names no column.
 
-    ``hint`` is a remedy other than correcting or skipping the row, such as a larger limit of the target.
+    ``hint`` is a remedy, such as a higher limit in the target. It is None if the user can only correct or skip the row.
     """
 
     index: int
@@ -119,9 +120,8 @@ class Refusal:
 class RefusedRowsError(SinkError):
     """Raised if the target is available but permanently refuses rows of the batch.
 
-    If ``is_rest_written`` is set, all other rows were written; otherwise no row of the batch was written. ``refusals``
-    has at least one refused row. The list may be incomplete: a retry without these rows may report further refused
-    rows.
+    If ``is_rest_written`` is true, all rows that are not in ``refusals`` were written; otherwise, no row of the batch
+    was written. ``refusals`` is not empty, but may be incomplete: a retry without these rows may report further rows.
     """
 
     def __init__(self, refusals: Sequence[Refusal], *, is_rest_written: bool = False) -> None:
@@ -131,23 +131,22 @@ class RefusedRowsError(SinkError):
 
 
 class TakenOverError(SinkError):
-    """Raised if the target has the fence of a later run of the sink. In this case, only the later run may write to the
-    target."""
+    """Raised if a later run of the sink has fenced the target. Only the later run may then write to the target."""
 
     def __init__(self, later: int, run: int) -> None:
         super().__init__(f"run {later} has taken over from run {run}")
 
 
 class SinkWriter(Protocol):
-    """Writes batches for one run of a sink, one at a time; another thread may call :meth:`cancel`."""
+    """Writes the batches of one run of a sink, one after the other. Only :meth:`cancel` may be called by another
+    thread."""
 
     def fence(self, run: int, generation: int) -> int | None:
-        """Fences earlier runs if the target supports fences.
+        """Prevents earlier runs of the sink from writing, if the target supports fences.
 
-        Returns the number of this generation's last batch in the target, -1 if the target contains no batch of this
-        generation, or None if the target does not store batch numbers. Sinks without batch numbers may repeat a batch
-        after a crash. Raises TakenOverError if the target has the fence of a later run, and SinkError for other
-        failures.
+        Returns the number of this generation's last batch in the target; -1 if the target contains no batch of this
+        generation. Returns None if the target does not store batch numbers; after a crash, the sink may then write a
+        batch twice. Raises TakenOverError if a later run has fenced the target, and SinkError for other failures.
         """
         ...
 
@@ -156,43 +155,45 @@ class SinkWriter(Protocol):
 
         ``rows`` has the shape's columns and :data:`OP`. The changes take effect in the order of the rows.
 
-        After a crash, the method may be called again with the same batch; after RefusedRowsError, the method is called
-        again without the refused rows. Raises SinkError if the target is unavailable, RefusedRowsError if the target
-        refuses rows, and TargetUnfitError if the target accepts no row at all.
+        After a crash, the caller may write the same batch again. After RefusedRowsError, the caller may write the batch
+        without the refused rows. Raises SinkError if the target is unavailable, RefusedRowsError if the target refuses
+        rows, and TargetUnfitError if the target accepts no row at all.
         """
         ...
 
     def cancel(self) -> None:
-        """Aborts a write in progress. :meth:`write` raises SinkError soon afterwards, and nothing more is written.
+        """Aborts a call of :meth:`write` in another thread. That call soon raises SinkError, and writes nothing more.
 
         Raises nothing.
         """
         ...
 
     def close(self) -> None:
-        """Closes connections. Raises no error, and may be called repeatedly."""
+        """Closes the writer's connections. Raises no error. The caller may call this method several times."""
         ...
 
 
 @runtime_checkable
 class MarkingSink(Protocol):
-    """A sink connector whose writers leave marks in the target, so that each batch is written once."""
+    """A sink connector whose writers store the numbers of batches in the target. Therefore, each batch is written
+    exactly once."""
 
     def marked_batch(self, options: Mapping[str, str], identity: str, generation: int) -> int | None:
-        """The number of the last batch of a sink's generation that the target contains; -1 if the target contains no
-        batch of this generation.
+        """The number of the last batch of a sink's generation in the target; -1 if the target contains no batch of this
+        generation.
 
-        None if the target does not exist or has no marks of the sink. In this case, the sink has not written to the
-        target. Raises SinkError if the target does not respond.
+        None if the target does not exist or contains no batch number of the sink, because the sink has never written to
+        it. Raises SinkError if the target does not respond.
         """
         ...
 
 
 class SinkConnector(Protocol):
-    """One kind of target. An instance is stateless and has no connection; it serves all sinks of its kind.
+    """The connector for one kind of target. One instance serves all sinks of this kind. It has no state and no
+    connections.
 
-    In the methods, ``options`` is the sink's complete WITH list without ``connector``: it includes the options of its
-    connection and the values of secrets, and has been checked against the spec.
+    In all methods, ``options`` is the sink's complete WITH list without ``connector``. It includes the options of the
+    sink's CONNECTION object, and the values of secrets. It was checked against the spec.
     """
 
     @property
@@ -201,14 +202,15 @@ class SinkConnector(Protocol):
         ...
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Checks that the options are consistent.
+        """Checks that the options do not contradict each other.
 
-        Does not contact the target. Raises INVALID_PROPERTY or MISSING_PROPERTY.
+        Sends no request to the target. Raises INVALID_PROPERTY or MISSING_PROPERTY.
         """
         ...
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
-        """Checks that the sink can write rows of this shape. Does not contact the target. Raises SqlError."""
+        """Checks that the sink can write rows of this shape. Sends no request to the target. Raises SqlError if it
+        cannot."""
         ...
 
     def look(
@@ -216,14 +218,14 @@ class SinkConnector(Protocol):
     ) -> SinkLook:
         """Checks whether the target can store rows of this shape.
 
-        Without a shape (for CREATE CONNECTION), the method only checks whether the target responds.
+        If ``shape`` is None, as for CREATE CONNECTION, the method only checks whether the target responds.
 
         Errors are returned, never raised. Writes nothing.
         """
         ...
 
     def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> SinkWriter:
-        """Opens a writer. ``identity`` identifies this sink among all writers of the target; it never changes.
+        """Opens a writer. ``identity`` never changes, and distinguishes this sink from all other writers of the target.
 
         Raises SinkError.
         """

@@ -1,4 +1,4 @@
-"""The old import path of the sink interface, for other packages. See :mod:`rw_sql.connectors.sink`."""
+"""The old import path of :mod:`rw_sql.connectors.sink`. Older third-party packages use it."""
 
 from rw_sql.connectors.sink import (
     APPEND_ONLY,

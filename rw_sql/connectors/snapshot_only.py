@@ -1,5 +1,5 @@
-"""A base for connectors whose upstream can only be read as a whole. Such an upstream has no splits, no positions and no
-streams."""
+"""A base class for connectors whose upstream can only be read completely. This upstream has no splits, no positions
+and no streams."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class BatchOnly(PlainConnector):
-    """Implements :class:`rw_sql.connectors.base.Connector` for an upstream that can only be read as a whole.
+    """Implements :class:`rw_sql.connectors.base.Connector` for an upstream that can only be read completely.
 
     A subclass defines ``spec``, ``look`` and ``read_snapshot``.
     """
@@ -25,7 +25,7 @@ class BatchOnly(PlainConnector):
     def offsets_at(
         self, options: Mapping[str, str], milliseconds: int, splits: Sequence[str], *, timeout: float = 0.0
     ) -> Mapping[str, int]:
-        """Returns nothing: there are no splits."""
+        """Returns an empty result, because there are no splits."""
         return {}
 
     def group_offsets(
@@ -39,11 +39,11 @@ class BatchOnly(PlainConnector):
         raise self._refused()
 
     def split_topic(self, split: str) -> str:
-        """Returns the split itself, because a split has no topic."""
+        """Returns the split unchanged, because the upstream has no topics."""
         return split
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """Returns nothing: there are no splits."""
+        """Returns an empty result, because there are no splits."""
         return ()
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
@@ -80,7 +80,7 @@ class BatchOnly(PlainConnector):
         raise self._refused()
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """Returns nothing: there are no splits."""
+        """Returns an empty result, because there are no splits."""
         return {}
 
     def write_positions(self, positions: Mapping[str, int]) -> str:

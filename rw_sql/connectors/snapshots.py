@@ -1,7 +1,7 @@
-"""Protocols that a connector may implement in addition to :class:`rw_sql.connectors.base.Connector`: readers of all
-current rows for REFRESH TABLE, and the comparison of columns for upstreams with typed columns.
+"""Optional protocols that a connector can implement in addition to :class:`rw_sql.connectors.base.Connector`. Some
+protocols read all current rows for REFRESH TABLE. Others compare or list the columns of upstreams with typed columns.
 
-All of these protocols are optional. A connector implements a protocol if it has the protocol's methods.
+A connector implements a protocol if it has the protocol's methods.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class SnapshotReader(Protocol):
-    """A connector for REFRESH TABLE. The connector returns all current rows of the upstream at once."""
+    """A connector that REFRESH TABLE supports: it can return all current rows of the upstream."""
 
     def read_snapshot(
         self,
@@ -31,12 +31,12 @@ class SnapshotReader(Protocol):
     ) -> DataFrame:
         """Returns all current rows of the upstream, with exactly ``columns`` (name → Spark type), in that order.
 
-        ``encode`` is FORMAT PLAIN's encoding (CSV, JSON, PARQUET, NATIVE) in upper case, and ``encode_options`` are the
-        options of this encoding. Reading may be lazy: the caller keeps a reference to the DataFrame until all actions
-        on it have finished, so resources may be released when the DataFrame is garbage-collected. A missing upstream
-        column, a value that does not fit its type, or a record that cannot be decoded must raise an error in this call
-        or in a later action. A refresh therefore takes effect either completely or not at all. If several rows have the
-        same key, the method may return any one of them.
+        ``encode`` is the ENCODE after FORMAT PLAIN (CSV, JSON, PARQUET or NATIVE) in upper case, and ``encode_options``
+        are its options. The DataFrame may be lazy. The caller keeps a reference to it until all actions on it have
+        finished. The connector may release its resources when the DataFrame is garbage-collected. A missing upstream
+        column, a value that does not fit its type, and a record that cannot be decoded must each raise an error, in
+        this call or in a later action. Thus, a refresh takes effect either completely or not at all. If several rows
+        have the same key, the method needs to return only one of them, and may choose which one.
         """
         ...
 
@@ -54,11 +54,12 @@ class LineReader(Protocol):
         encode: str,
         encode_options: Mapping[str, str],
     ) -> DataFrame:
-        """All current lines of the upstream as undecoded records (``value``, ``_rw_split``, ``_rw_offset``).
+        """Returns all current lines of the upstream as undecoded records with the columns ``value``, ``_rw_split`` and
+        ``_rw_offset``.
 
-        ``columns`` are the names of the fields; the fields of CSV files with a header line are reordered to match
-        ``columns``. The caller uses this method instead of :meth:`SnapshotReader.read_snapshot` for CSV and JSON lines;
-        the same guarantees apply to this method.
+        ``columns`` are the names of the fields. If a CSV file has a header line, its fields are reordered to match
+        ``columns``. For CSV and JSON lines, the caller uses this method instead of
+        :meth:`SnapshotReader.read_snapshot`. The guarantees of that method also apply here.
         """
         ...
 
@@ -72,16 +73,16 @@ class ArrowReader(SnapshotReader, Protocol):
     ) -> pa.Table | None:
         """Returns all current rows of the upstream, with exactly ``columns`` (name → type), in that order.
 
-        Returns None if there are more than ``most_rows`` rows, if the rows need more than ``most_bytes`` of memory, or
-        if the result might differ from the result of :meth:`SnapshotReader.read_snapshot` in any value or error. In all
-        these cases, the caller uses :meth:`SnapshotReader.read_snapshot`.
+        Returns None if there are more than ``most_rows`` rows, or if they need more than ``most_bytes`` of memory. Also
+        returns None if any value or error might differ from the result of :meth:`SnapshotReader.read_snapshot`. If the
+        result is None, the caller uses that method.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnMisfit:
-    """The error message and hint for a declared column that the upstream cannot provide."""
+    """The error message and the hint for a column that the statement declares but the upstream cannot provide."""
 
     column: str
     message: str
@@ -97,14 +98,15 @@ class ColumnChecker(Protocol):
         """The first of ``columns`` (name → Spark type) that the upstream cannot provide; None if the upstream provides
         all of these columns.
 
-        Also returns None if the upstream does not respond, because the connector's ``look`` reports that error.
+        Also returns None if the upstream does not respond: the connector's ``look`` reports this error.
         """
         ...
 
 
 @runtime_checkable
 class ColumnLister(ColumnChecker, Protocol):
-    """A connector whose sources may omit the column list and then take their columns from the upstream."""
+    """A connector whose sources need no column list. Without a column list, a source gets its columns from the
+    upstream."""
 
     def columns(self, options: Mapping[str, str]) -> Mapping[str, str]:
         """The upstream's columns, in the upstream's order, with their types in canonical SQL. Raises SqlError
@@ -117,9 +119,9 @@ class ColumnReader(ColumnChecker, Protocol):
     """A :class:`SnapshotReader` whose upstream has typed columns."""
 
     def row_estimate(self, options: Mapping[str, str]) -> int | None:
-        """The approximate number of rows; None if the number cannot be determined quickly.
+        """The approximate number of rows in the upstream; None if the upstream cannot report it quickly.
 
-        Raises no error if the upstream does not respond.
+        Also returns None if the upstream does not respond.
         """
         ...
 
@@ -130,9 +132,9 @@ class ColumnReader(ColumnChecker, Protocol):
         columns: Mapping[str, str],
         misfit: Callable[[str, Column, Mapping[str, Column]], Column],
     ) -> DataFrame:
-        """Does the same as :meth:`SnapshotReader.read_snapshot`, with a custom error message for values that do not
-        fit.
+        """Does the same as :meth:`SnapshotReader.read_snapshot`, but uses ``misfit`` to build the error message for a
+        value that does not fit its type.
 
-        ``misfit`` builds the message from the column's name, the value as text, and all values of the row as text.
+        ``misfit`` gets the column's name, the value as text, and all values of the row as text.
         """
         ...

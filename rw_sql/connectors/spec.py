@@ -1,6 +1,6 @@
-"""The spec of a connector: its formats, INCLUDE columns and options, read from ``sources/<name>.toml``.
+"""The spec of a connector, from ``sources/<name>.toml``: its formats, INCLUDE columns and options.
 
-``*`` in an option's key matches one or more parts: ``fields.*.kind`` matches ``fields.v1.kind`` and
+``*`` in an option's key matches one or more parts of a key: ``fields.*.kind`` matches ``fields.v1.kind`` and
 ``fields.address.street.kind``. A plain key takes precedence over a pattern.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 OptionType = Literal["text", "integer", "number", "boolean", "duration", "timestamp"]
-"""The type of an option's value; in a statement the value is always text."""
+"""The type of an option's value. In a statement, each value is written as text."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
@@ -71,15 +71,15 @@ class OptionError(SqlError):
 class OptionSpec:
     """One option. ``client`` and ``spark`` are the option's names in the connector's client and in Spark's reader.
 
-    ``java`` describes the Java client's equivalent if the equivalent is more than an option with another name. If
-    ``is_of_connection`` is true, CREATE CONNECTION accepts the option too. ``connection_key`` is the option's name in a
-    connection, if the two names differ; the spec of the connection's type then defines the option. If ``is_alterable``
-    is true, ALTER SOURCE … CONNECTOR WITH may change the option, as in RisingWave. (UNSAFE SET may change every option
-    except ``shared``.) If ``is_address`` is true, the value is a URL, and the part of the URL before ``?`` names the
-    target. A change of this part is unsafe, even if the option is alterable. ``default_port`` is the port if such a URL
-    names no port. If ``selects`` is true, the option selects records within a split. If ``is_ignored`` is true, the
-    option is accepted but has no effect. ``spellings`` maps other spellings to ``choices``. ``also`` are names of the
-    option in other systems, for hints. ALTER removes the options in ``instead``, which exclude this option.
+    ``java`` describes the equivalent in the Java client, if the equivalent is not just an option with another name. If
+    ``is_of_connection`` is true, CREATE CONNECTION accepts the option too. ``connection_key`` is the option's name in
+    CREATE CONNECTION, if the two names differ; the spec of the connection's type then defines the option. If
+    ``is_alterable`` is true, ALTER SOURCE … CONNECTOR WITH may change the option, as in RisingWave. (UNSAFE SET may
+    change every option except ``shared``.) If ``is_address`` is true, the value is a URL whose part before ``?``
+    identifies the target. To change this part is unsafe, even if the option is alterable. ``default_port`` applies if
+    the URL contains no port. If ``selects`` is true, the option selects records within a split. If ``is_ignored`` is
+    true, the option is accepted but has no effect. ``spellings`` maps other spellings to ``choices``. ``also`` are
+    names of the option in other systems, for hints. ALTER replaces the options in ``instead``, which exclude this one.
     """
 
     key: str
@@ -111,20 +111,20 @@ class OptionSpec:
         return "*" in self.key
 
     def is_default(self, value: str) -> bool:
-        """True if the value is the option's default. Always False for durations, because an explicit value may have
-        an effect."""
+        """True if the value is the option's default. Always False for durations, because even an explicit default
+        may have an effect."""
         if self.default is None or self.type == "duration":
             return False
         fold = self.canonical if self.choices else str
         return fold(value.strip()) == fold(self.default)
 
     def canonical(self, value: str) -> str:
-        """The choice that ``value`` stands for. If ``value`` is invalid, it is only stripped and lowercased."""
+        """The choice that ``value`` denotes. An invalid value is only stripped and lowercased."""
         return self.spellings.get(text := value.strip().lower(), text)
 
     def fault(self, value: str) -> str | None:
-        """The error in ``value``, as the end of a sentence that begins with the option's name; None for a valid value.
-        The error contains ``value`` only if the option is not a secret."""
+        """The error in ``value``, as the end of a sentence that begins with the option's name; None for a valid
+        value. The text contains ``value`` only if the option is not secret."""
         wanted = self._wanted()
         if self._fits(value):
             return None
@@ -185,10 +185,10 @@ class IncludeSpec:
 class ConnectorSpec:
     """The spec of a connector. ``formats`` maps a FORMAT to its ENCODEs, in upper case.
 
-    ``default_format`` applies to a source without FORMAT … ENCODE; None if the clause is required. ``connection_kind``
-    is the type of the connector's connections, if this type differs from the connector's name. ``example`` is a script
-    for the generated documentation page. If ``is_batch`` is true, the connector can be used only by REFRESH TABLE,
-    which always reads the whole upstream.
+    ``default_format`` applies to a source without FORMAT … ENCODE; None if every source needs this clause.
+    ``connection_kind`` is the type of the connector's connections, if this type differs from the connector's name.
+    ``example`` is a script for the generated documentation page. If ``is_batch`` is true, the connector can be used
+    only by REFRESH TABLE, which always reads the whole upstream.
     """
 
     name: str
@@ -215,14 +215,14 @@ class ConnectorSpec:
         return next((option for pattern, option in self._patterns if pattern.fullmatch(key)), None)
 
     def value(self, options: Mapping[str, str], key: str) -> str | None:
-        """An option's value, or its default; None if the option has neither."""
+        """The option's value in ``options``, or else its default; None if there is neither."""
         if key in options:
             return options[key]
         found = self.option(key)
         return found.default if found else None
 
     def near(self, key: str) -> list[str]:
-        """The accepted keys most similar to an unknown key, best match first. Names from other systems count too."""
+        """The accepted keys most similar to an unknown key, best first. Options' names in other systems count too."""
         wanted = key.lower()
         if known_as := [option.key for option in self.options.values() if wanted in map(str.lower, option.also)]:
             return known_as
@@ -242,7 +242,7 @@ def find_option_errors(
     spans: Mapping[str, Span] | None = None,
     value_spans: Mapping[str, Span] | None = None,
 ) -> tuple[OptionError, ...]:
-    """Lists the errors of a WITH list (without ``connector``): unknown keys, then missing keys, then invalid values.
+    """Lists a WITH list's unknown keys, missing keys, invalid values and contradictory options, in this order.
 
     ``spans`` and ``value_spans`` are the positions of the keys and values in the statement's text.
     """
@@ -271,7 +271,7 @@ def check_option_values(
 
 
 def plain_keys(spec: ConnectorSpec, keys: Iterable[str]) -> frozenset[str]:
-    """The keys whose values an error message may show. These are the keys of options that are not secret, and unknown
+    """The keys whose values error messages can safely show: the keys of options that are not secret, and unknown
     keys that are similar only to keys of such options."""
     plain = set()
     for key in keys:
@@ -286,7 +286,7 @@ def check_format(
 ) -> None:
     """Checks that the connector supports FORMAT … ENCODE ….
 
-    Raises SqlError INVALID_DEFINITION, with a hint that lists the supported pairs.
+    Raises SqlError INVALID_DEFINITION. Its hint is ``hint``, or lists the supported FORMATs or ENCODEs.
     """
     encodes = spec.formats.get(format.upper())
     if encodes is None:
@@ -319,8 +319,8 @@ def check_include(spec: ConnectorSpec, kind: str, span: Span | None = None) -> I
 
 
 def duration_seconds(text: str) -> float | None:
-    """The seconds of a duration such as ``10s``, ``500ms``, ``1 min`` or ``5`` (seconds); None if the text is not a
-    duration."""
+    """The number of seconds in a duration such as ``10s``, ``500ms``, ``1 min`` or ``5`` (seconds); None if the text
+    is not a duration."""
     match = _DURATION.fullmatch(text)
     if match is None:
         return None
@@ -329,7 +329,7 @@ def duration_seconds(text: str) -> float | None:
 
 
 def quoted(value: str) -> str:
-    """A value for a message: in quotes, shortened if it is long."""
+    """Returns a value in quotes for a message. A long value is shortened."""
     shown = value if len(value) <= 60 else value[:57] + "..."
     return "'" + shown.replace("'", "''").replace("\n", "\\n") + "'"
 
@@ -349,8 +349,8 @@ def load_spec(name: str) -> ConnectorSpec:
 def parse_spec(text: str) -> ConnectorSpec:
     """Parses a spec from TOML text. Third-party connectors call this function. Raises ValueError for an invalid spec.
 
-    If a sink uses the connections of a source connector, ``connection_of`` is the name of this connector. The sink
-    accepts all options of these connections, and ignores the options in ``ignored_of_connection``.
+    If a sink uses the connections of a source connector, ``connection_of`` is this connector's name. The sink accepts
+    all options of these connections, but the options in ``ignored_of_connection`` have no effect.
     """
     table = tomllib.loads(text.removeprefix("\ufeff"))
     shared = load_spec(table["connection_of"]).options if "connection_of" in table else {}
@@ -485,7 +485,7 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 def _made_alike(key: str, wanted: str) -> str | None:
-    """``key`` with its wildcard replaced by the middle parts of ``wanted``; None if the first parts differ."""
+    """Replaces ``*`` in ``key`` with the middle parts of ``wanted``. None if the first parts of the keys differ."""
     if "*" not in key:
         return key
     first, *middle = wanted.split(".")
@@ -496,5 +496,5 @@ def _made_alike(key: str, wanted: str) -> str | None:
 
 
 def number_text(number: float) -> str:
-    """A number as text for messages and pages: integers without a decimal point."""
+    """A number as text for messages and pages. A whole number has no decimal point."""
     return str(int(number)) if float(number).is_integer() else str(number)

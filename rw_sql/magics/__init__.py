@@ -1,6 +1,8 @@
-"""Supports notebooks. ``%load_ext rw_sql`` registers ``%%rw``, which runs a cell's statements and shows their results.
+"""The extension for notebooks. ``%load_ext rw_sql`` registers ``%%rw``, which runs a cell's statements and shows their
+results.
 
-Imports: ``session`` and below, and the shell's completion and styles (``cli/shell``). Begin with ``cell``.
+This package may import ``session`` and the layers below it, and the shell's completion and styles (``cli/shell``). Read
+``cell`` first.
 """
 
 from __future__ import annotations

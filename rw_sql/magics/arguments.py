@@ -21,8 +21,9 @@ _ASSIGNMENT = re.compile(r"\s*([^\W\d]\w*)\s*<<\s*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """The options of a cell. ``frame_name`` is the variable for the last result as a DataFrame, and ``result_name`` is
-    the variable for the result itself."""
+    """The options of a cell. ``frame_name`` is the variable that gets the last result as a DataFrame.
+    ``result_name`` is the variable that gets the last :class:`~rw_sql.magics.result.CellResult`. Each is None if the
+    cell does not name it."""
 
     is_confirmed: bool = False
     tokens: frozenset[str] = frozenset()
@@ -32,7 +33,7 @@ class Arguments:
 
 
 def read_arguments(line: str) -> Arguments:
-    """Parses the first line of a cell. Raises UsageError, which shows the usage, if the line is invalid."""
+    """Parses the first line of a cell. If the line is invalid, raises a UsageError that shows the correct usage."""
     result_name, line = read_assignment(line)
     try:
         words = shlex.split(line)
@@ -68,6 +69,7 @@ def read_arguments(line: str) -> Arguments:
 
 
 def read_assignment(line: str) -> tuple[str | None, str]:
-    """Returns the name before ``<<`` (None if there is no such name), and the rest of the line."""
+    """Returns the name before ``<<``, and the rest of the line. If the line contains no ``<<``, returns None and the
+    complete line."""
     found = _ASSIGNMENT.match(line)
     return (found[1], line[found.end() :]) if found is not None else (None, line)

@@ -1,4 +1,4 @@
-"""Implements ``%%rw``, which runs the statements in a cell, and shows results as tables and errors without a
+"""Implements ``%%rw``, which runs the statements in a cell. Results are shown as tables, and errors without a
 traceback."""
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _WATCH_SECONDS, _MOST_WATCH_SECONDS = 2.0, 86_400.0
 
 
 class StatementMagic:
-    """Runs statements in the notebook's attached session: the session in the variable ``spark`` or, without that
-    variable, the active session."""
+    """Runs statements in the notebook's session: the session in the variable ``spark``, or else Spark's active
+    session. If necessary, attaches rw_sql to this session."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
@@ -42,12 +42,13 @@ class StatementMagic:
     # Without this decorator, IPython would replace $errors and {…} in a statement with values of Python variables.
     @no_var_expand  # type: ignore[untyped-decorator, unused-ignore]
     def run(self, line: str, cell: str | None = None) -> CellResult | None:
-        """Runs the statement on the line, or the cell's statements, and shows each result when the result arrives.
+        """Runs the statement on a ``%rw`` line, or the statements in a ``%%rw`` cell. Shows each result when it
+        arrives.
 
-        Returns the last result, so that IPython shows it. ``NAME <<`` assigns the last result to a variable instead of
-        showing it. ``-o NAME`` assigns the DataFrame of the last result to a variable, and the result is still shown.
-        ``:name`` refers to a variable from ``--var``, to a variable from ``\\set`` in this or an earlier cell, or to a
-        variable of the notebook. ``%rw watch [SECONDS]`` shows the jobs until it is interrupted.
+        Returns the last result, and IPython then shows it. ``NAME <<`` assigns the last result to a variable instead.
+        ``-o NAME`` assigns the DataFrame of the last result to a variable, and the result is still shown. ``:name``
+        refers to a variable from ``--var``, to a variable from ``\\set`` in this or an earlier cell, or to a variable
+        of the notebook. ``%rw watch [SECONDS]`` shows the jobs until the user interrupts the cell.
         """
         if cell is None:
             words = line.split()
@@ -65,9 +66,9 @@ class StatementMagic:
         return None if is_shown or arguments.result_name is not None else last
 
     def _run_statements(self, text: str, arguments: Arguments) -> tuple[CellResult | None, bool]:
-        """Runs statements and shows each result except the last one.
+        """Runs statements. Shows each result, unless the last statement returns it.
 
-        Returns the last result, and whether this result has already been shown.
+        Returns the last result (None if there is none), and True if this result has already been shown.
         """
         from rw_sql.runtime.spark.interrupts import StatementInterrupted
         from rw_sql.session.attach import attach, attached_to
@@ -118,7 +119,7 @@ class StatementMagic:
         return last, is_shown
 
     def _assign(self, last: CellResult | None, arguments: Arguments) -> None:
-        """Assigns the last result, or its DataFrame, to the variables that the options name."""
+        """Assigns the last result and its DataFrame to the variables that the options name for them."""
         named = arguments.result_name or arguments.frame_name
         if last is None:
             if named:
@@ -143,8 +144,8 @@ class StatementMagic:
 
     @contextmanager
     def _aborting_block(self) -> Iterator[None]:
-        """A context manager that aborts an open BEGIN UNSAFE block after an error, because COMMIT must not run a block
-        without the failed statement."""
+        """A context manager that aborts an open BEGIN UNSAFE block after an error. Otherwise, a later COMMIT would
+        run the block without the failed statement."""
         try:
             yield
         except BaseException:
@@ -172,7 +173,8 @@ class StatementMagic:
         return spark
 
     def _can_ask(self) -> bool:
-        """True if a user can answer a question, because the front end allows input or IPython runs in a terminal."""
+        """True if a user can answer a question: the notebook's front end allows input, or IPython runs in a
+        terminal."""
         kernel = getattr(self._shell, "kernel", None)
         if kernel is None:
             return sys.stdin.isatty()
@@ -180,9 +182,9 @@ class StatementMagic:
 
 
 def choose_answer(arguments: Arguments, *, can_ask: bool) -> Callable[[Question], bool] | None:
-    """Returns the function that decides whether a cell's unsafe statements are confirmed. The options of the cell can
-    confirm a statement. If the options do not confirm the statement and ``can_ask`` is True, the function asks the
-    user. Returns None if neither the options nor the user can confirm a statement."""
+    """Returns the function that confirms or rejects a cell's unsafe statements. The cell's options can confirm a
+    statement. If they do not and ``can_ask`` is True, the function asks the user. Returns None if the options
+    confirm nothing and ``can_ask`` is False."""
     if not (arguments.is_confirmed or arguments.tokens or can_ask):
         return None
 

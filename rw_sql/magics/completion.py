@@ -1,4 +1,4 @@
-"""Completes statements in ``%%rw`` cells and on ``%rw`` lines, with the same choices as in the shell."""
+"""Completes statements in ``%%rw`` cells and on ``%rw`` lines, with the choices that rw_sql's shell offers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OPTIONS = ("--confirm", "--var", "--yes", "-o")
 
 
 class NotebookCatalog:
-    """The catalog of the notebook's attached session. Reads nothing before a session is attached."""
+    """The catalog of the notebook's session. Before rw_sql is attached to a session, nothing is read."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
@@ -43,7 +43,7 @@ class NotebookCatalog:
         return None if spark is None else attached_to(spark)
 
     def snapshot(self) -> Snapshot | None:
-        """The current catalog."""
+        """The current catalog; None before rw_sql is attached to a session."""
         from rw_sql.session.attach import catalog_of
 
         attached = self._attached
@@ -51,8 +51,8 @@ class NotebookCatalog:
 
 
 def statement_at(text: str, place: int) -> tuple[str, int] | None:
-    """Returns the statements of a ``%%rw`` cell or ``%rw`` line, and the cursor's position in these statements; None
-    for Python code."""
+    """Returns the statements of a ``%%rw`` cell or ``%rw`` line, and the cursor's position in them. Returns None if
+    the cursor is in Python code."""
     cell = _CELL.match(text)
     if cell is not None and place >= cell.end():
         return text[cell.end() :], place - cell.end()
@@ -68,7 +68,7 @@ def statement_at(text: str, place: int) -> tuple[str, int] | None:
 def make_matcher(shell: Any) -> Any:
     """Creates IPython's completion matcher for rw_sql's statements.
 
-    The matcher returns nothing for other text, and suppresses IPython's other matchers inside statements.
+    In a statement, the matcher suppresses IPython's other matchers. In any other text, it returns no completions.
     """
     completer = StatementCompleter(CatalogNames(NotebookCatalog(shell)))
 

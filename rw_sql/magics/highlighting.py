@@ -1,4 +1,5 @@
-"""Colours ``%%rw`` cells in IPython in a terminal. For JupyterLab, see the extension in ``labextension/``."""
+"""Colours ``%%rw`` cells when IPython runs in a terminal. In JupyterLab, the extension in ``labextension/`` does
+this."""
 
 from __future__ import annotations
 
@@ -21,14 +22,15 @@ _CLASSES = {
     "class:sql.number": "class:pygments.literal.number",
     "class:sql.string": "class:pygments.literal.string",
 }
-"""Maps the shell's styles to the names of Pygments' tokens, which IPython's themes use."""
+"""Maps the styles of rw_sql's shell to the names of Pygments' tokens. IPython's themes define colours for these
+names."""
 
 
 class CellLexer(Lexer):
-    """Colours the statements of a cell. The first line is coloured as an operator, as in IPython."""
+    """Colours the statements of a cell. The first line is coloured as an operator, as IPython does for all magics."""
 
     def lex_document(self, document: Document) -> Callable[[int], StyleAndTextTuples]:
-        """The styled pieces of each line."""
+        """Returns a function that maps the number of a line to its styled pieces."""
         first, newline, body = document.text.partition("\n")
         lines: list[StyleAndTextTuples] = [[("class:pygments.operator", first)]]
         if newline:
@@ -42,7 +44,7 @@ class CellLexer(Lexer):
 
 
 def add_lexer(shell: Any) -> None:
-    """Enables colours for ``%%rw`` cells, if IPython runs in a terminal."""
+    """Enables colours for ``%%rw`` cells. Does nothing if IPython does not run in a terminal."""
     lexers = getattr(getattr(getattr(shell, "pt_app", None), "lexer", None), "magic_lexers", None)
     if isinstance(lexers, dict):
         lexers["rw"] = CellLexer()

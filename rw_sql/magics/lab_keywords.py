@@ -12,7 +12,7 @@ _LIST = re.compile(r"new Set\('[^']*'\.split")
 
 
 def with_keywords(text: str) -> str:
-    """The extension's text with the keywords of the grammar."""
+    """Returns the extension's source text with the grammar's current keywords."""
     return _LIST.sub(f"new Set('{' '.join(sorted(keywords()))}'.split", text)
 
 

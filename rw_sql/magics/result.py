@@ -1,5 +1,4 @@
-"""Defines the result of a statement in a notebook. The result is displayed as a table, and is available as a
-DataFrame."""
+"""The result of a statement in a notebook: a table for display, and a DataFrame for further use."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 _MOST_ROWS = 200
-"""The maximum number of rows that are read for display. The DataFrame has all rows."""
+"""The maximum number of rows that are read for display. The DataFrame contains all rows."""
 
 
 class CellResult:
@@ -40,7 +39,8 @@ class CellResult:
         return found
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str] | None:
-        """The picture that EXPLAIN (FORMAT SVG | MERMAID) made; None for a table."""
+        """The picture by MIME type, if EXPLAIN (FORMAT SVG) or EXPLAIN (FORMAT MERMAID) returned one; otherwise
+        None."""
         return self._table.picture()
 
     def _repr_html_(self) -> str | None:

@@ -1,5 +1,5 @@
-"""Shows the status of a statement in a notebook's output. The status contains the time that has passed, and the jobs
-for which the statement waits."""
+"""Shows the status of a running statement in a notebook's output: the elapsed time, and the jobs for which the
+statement waits."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _REDRAW_SECONDS = 1.0
 
 
 class StatusText:
-    """A status at one moment. It is displayed as HTML with a progress bar for each job whose number of rows is known,
-    or as a line of text in front ends without HTML."""
+    """A statement's status at one moment. In HTML, each job whose number of rows is known has a progress bar. Front
+    ends without HTML show a line of text."""
 
     def __init__(self, progress: Progress, seconds: float) -> None:
         self._progress = progress
@@ -38,7 +38,7 @@ class StatusText:
 
 
 class _Nothing:
-    """The empty output that replaces a status when the statement has ended."""
+    """The empty output that replaces the status after the statement has ended."""
 
     def __repr__(self) -> str:
         return ""
@@ -53,7 +53,7 @@ def _job(job: JobPhase) -> str:
 
 
 class CellStatus(StatusLine):
-    """The status line of a running cell, in the cell's output. The line disappears at the end of the statement."""
+    """The status line in the output of a running cell. It disappears when the statement ends."""
 
     def __init__(self, describe: Callable[[], Progress]) -> None:
         super().__init__(describe)

@@ -1,4 +1,4 @@
-"""Shows a result in a cell, as an HTML table or, in front ends without HTML, as text."""
+"""Shows a result in a cell's output as an HTML table. Front ends without HTML show the table as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from rw_sql.session.results import Rows
 
 ROWS_SEEN = 20
-"""The number of rows that are visible at once. HTML output scrolls to further rows; text output omits them."""
+"""The number of rows that are visible at once. In HTML, the user can scroll to the other rows; text output omits
+them."""
 
 # Every style is inline, because a front end may remove <style> elements, and a notebook has many tables. No colour is
 # set, so that the front end's light or dark theme applies.
@@ -22,8 +23,8 @@ _BOX = "max-height: 36em; overflow: auto"
 _HEAD = "position: sticky; top: 0; white-space: nowrap; text-align: {}; vertical-align: bottom"
 _TEXT = "white-space: pre-wrap; text-align: left; vertical-align: top"
 _LONG, _LONG_WIDTH = 40, "; min-width: 18em"
-"""A column with a string of at least this many characters gets a minimum width. The second value is the CSS for this
-width. Otherwise, wide columns could squeeze the string to one word per line."""
+"""``_LONG_WIDTH`` is the CSS for a column that contains a string of at least ``_LONG`` characters. Without this
+minimum width, other wide columns could squeeze the string to one word per line."""
 
 _NUMBER = "white-space: nowrap; text-align: right; vertical-align: top; font-variant-numeric: tabular-nums"
 _LINES = "white-space: pre; text-align: left; vertical-align: top; font-family: monospace"
@@ -32,9 +33,9 @@ _LINES = "white-space: pre; text-align: left; vertical-align: top; font-family: 
 class ResultTable:
     """A result that IPython displays. All values are escaped.
 
-    ``numbers`` is True for columns of numbers, which are right-aligned. A value of several lines, such as a preview, is
-    shown in a fixed-width font. ``is_plan`` is True if the rows are the result of EXPLAIN and are shown as one text or
-    picture.
+    ``numbers`` contains, for each column, True if the column is numeric and therefore right-aligned. A value with
+    several lines, such as a preview, is shown in a fixed-width font. If ``is_plan`` is True, the rows are the result of
+    EXPLAIN, and are shown as one text or picture.
     """
 
     def __init__(self, rows: Rows, numbers: Sequence[bool] = (), *, is_plan: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Provides the variables of a cell, which come from the cell's options, from ``\\set``, and from the notebook."""
+"""Provides the variables of a cell. They come from the cell's options, from ``\\set``, and from the notebook."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 class CellVariables(Mapping[str, str]):
-    """The variables of a cell by name. The variables in ``own`` take precedence over the notebook's variables. A
-    variable in ``own`` with the value None is unset. Of the notebook's variables, only those whose values are strings,
-    numbers, booleans or times are included."""
+    """Maps the names of a cell's variables to their text. Variables in ``own`` take precedence over the notebook's
+    variables. The value None in ``own`` means that the variable is unset, even if the notebook has it. A notebook's
+    variable is included only if its value is a string, number, boolean, date or time, and if its name does not begin
+    with an underscore."""
 
     def __init__(self, own: Mapping[str, str | None], namespace: Mapping[str, Any]) -> None:
         self._own = own
@@ -34,7 +35,8 @@ class CellVariables(Mapping[str, str]):
         return value
 
     def unusable_type(self, name: str) -> str | None:
-        """The type of a notebook's variable whose value has no text form; None for other variables."""
+        """The name of the type of a notebook's variable, if its value has no text form. None for all other
+        variables."""
         if name in self._own or name.startswith("_") or name not in self._namespace:
             return None
         value = self._namespace[name]
@@ -48,8 +50,8 @@ class CellVariables(Mapping[str, str]):
 
 
 def explain_type(error: SqlError, known: CellVariables) -> None:
-    """Changes the message of an error about a variable that is not set. The message is changed if the notebook has a
-    variable of this name whose value cannot be used. The changed message names the type of the value."""
+    """Explains an error about an undefined variable. If the notebook has a variable of this name, but its value has
+    no text form, the error's message then names the type of the value."""
     if not isinstance(error, UndefinedVariableError):
         return
     kind = known.unusable_type(error.name)
@@ -61,7 +63,7 @@ def explain_type(error: SqlError, known: CellVariables) -> None:
 
 
 def as_text(value: object) -> str | None:
-    """The text that replaces a variable with this Python value; None if there is no such text."""
+    """The text that replaces a variable with this Python value; None if the value has no text form."""
     match _as_python(value):
         case bool() as flag:
             return "true" if flag else "false"
@@ -82,9 +84,8 @@ def as_text(value: object) -> str | None:
 
 
 def _as_python(value: object) -> object:
-    """Converts NumPy's booleans and times to Python's types. Other values are returned unchanged. NumPy's numbers need
-    no conversion, because they are registered as numbers in Python's ``numbers`` module, and because their text
-    contains no superfluous digits."""
+    """Converts NumPy's booleans and times to Python's types. Other values are returned unchanged. NumPy's numbers
+    need no conversion: Python's ``numbers`` module recognizes them, and their text has no superfluous digits."""
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return value

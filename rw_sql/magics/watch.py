@@ -1,5 +1,5 @@
-"""Implements ``%rw watch``, which shows the jobs with their lags, rates and backfills, and updates the display in place
-until the cell is interrupted."""
+"""Implements ``%rw watch``. It shows the jobs with their lags, rates and backfills, and refreshes this display until
+the user interrupts the cell."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StatusView:
     """The status of a warehouse at one moment. IPython displays the status as HTML, or as text in front ends without
     HTML.
 
-    ``problem`` is the reason why the status is not up to date.
+    ``problem`` is the reason why a newer status cannot be read; None if the status is up to date.
     """
 
     def __init__(self, status: WarehouseStatus, problem: str | None = None) -> None:
@@ -59,7 +59,7 @@ class StatusView:
 
 
 class _NoStatus:
-    """The text that is shown before a status could be read for the first time."""
+    """The error that is displayed while no status has been read successfully."""
 
     def __init__(self, problem: str) -> None:
         self._problem = problem
@@ -72,10 +72,11 @@ class _NoStatus:
 
 
 def watch(look: Callable[[], WarehouseStatus], seconds: float, looks: int | None = None) -> None:
-    """Displays a status and updates it every ``seconds``, until Ctrl-C or for ``looks`` updates.
+    """Displays the warehouse's status, and updates it every ``seconds`` seconds. Ends after ``looks`` displays; if
+    ``looks`` is None, only Ctrl-C ends it.
 
-    If the status cannot be read, the function displays the error and the last status, and tries again. An interrupt
-    ends the call without an error, and the last status remains visible.
+    If the status cannot be read, the function displays the error and the last status, and tries again after
+    ``seconds``. Ctrl-C raises no error, and the last status remains visible.
     """
     show: Any = display
     last: WarehouseStatus | None = None

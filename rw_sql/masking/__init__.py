@@ -1,10 +1,10 @@
-"""Replaces the secrets in the text of statements, and in messages about statements, with asterisks.
+"""Replaces secrets with asterisks, in the text of statements and in messages about statements.
 
-Every text is split into lexemes, even prose and statements with typing errors. ``finding`` finds the secrets of a text.
-``refused`` finds the parts of a refused statement that an error must not show. ``addresses`` finds the logins in
+Every text is split into lexemes, even if it is prose or contains typing errors. ``finding`` finds the secrets in a
+text. ``refused`` finds the parts of a refused statement that an error must not show. ``addresses`` finds the logins in
 addresses.
 
-Imports: nothing of ``rw_sql``. Begin with ``finding``.
+This package may import no other part of ``rw_sql``. Read ``finding`` first.
 """
 
 from __future__ import annotations

@@ -21,17 +21,17 @@ IN_LITERAL = re.compile(
     rf"[?&;(,\s'\"`$]{_PARAMETER}|\b(?:Bearer|Authorization['\"]?\s*[:=]\s*['\"]?\w+)\s+(?P<header>[^\s'\"`]++)",
     re.IGNORECASE,
 )
-"""Matches a parameter that is a password, or a header that contains one."""
+"""Matches a parameter of an address that is a password, or an HTTP header that contains a credential."""
 
 _RUN_OF_SIGNS = re.compile(r"(?:[^\s'\"]|['\"](?![\s,;)]|\Z))+")
 _PORT = r"\d{1,5}(?:,[\w.-]{1,99}+:\d{1,5}){0,9}+(?:/|[?;]\w[\w.]*+=)"
-"""Matches the port in an address without a login, and the text after the port: other hosts, and a path or a
-parameter."""
+"""Matches the port in an address without a login, and the text that follows the port: further hosts, and the
+beginning of a path or a parameter."""
 
 _NO_PASSWORD = rf"//|\[secret\]|{_PORT}"
 _NO_LOGIN = r"(?:mailto|serviceAccount|sips?|acct|xmpp|urn|arn):|:|\d{1,2}:\d\d(?::[\d.]++)?@"
-"""Matches a text that resembles a login without ``//``, but is the beginning of an address of another kind, or a time
-of day."""
+"""Matches a text that resembles a login without ``//`` but is not one: the scheme of an address such as ``mailto:``,
+or a time of day."""
 
 _EDGE = r"[=,'\"`$‘’‚“”„«»]"
 _LOGIN = re.compile(
@@ -41,39 +41,39 @@ _LOGIN = re.compile(
     rf":(?!:|{_NO_PASSWORD}|\d{{1,5}},[^\s,@/:]*+:)(?P<bare_password>(?:(?!//).){{1,500}})))@",
     re.IGNORECASE,
 )
-"""Matches a user and a password, or a token, in an address. The address may have no scheme."""
+"""Matches a login in an address: a user and a password, or a token. The address may lack a scheme."""
 
 _DOUBTFUL_LOGIN = re.compile(r"//(?P<login>(?=[^\s/'@:]*+:(?!\[secret\]))[^\s/'@]*+)@")
 SPACED_LOGIN = re.compile(r"//(?P<login>[^\s/'\"@:]*+:(?!\[secret\])(?=(?:[^/'\"@]|'')*\s)(?:[^/'\"@]|'')*+)@")
-"""Matches a user and a password in a string, if the password contains blanks."""
+"""Matches a user and a password in a string literal. The password contains white space."""
 
 _HOST_WITH_PORT = re.compile(r"@(?:[\w.-]+|\[[^\]\s]*\]):\d")
 _LONGEST_HOST = 260
 _WITH_PATH = "jdbc:sqlite:"
-"""The beginning of an address that contains the path of a file and no login."""
+"""The beginning of an address that consists of a file's path and cannot contain a login."""
 
 
 def _runs(text: str) -> Iterator[tuple[int, int]]:
-    """Divides a text at blanks. Returns the span of each part from the beginning of the part to the last ``@`` in the
-    part."""
+    """Divides a text at white space and closing quotes. Returns a span for each part, from the part's beginning to
+    its last ``@``."""
     return ((run.start(), text.rfind("@", *run.span()) + 1) for run in _RUN_OF_SIGNS.finditer(text))
 
 
 def logins(text: str) -> Iterator[re.Match[str]]:
-    """Finds the users and passwords in the addresses in a text, regardless of the quotes in the text."""
+    """Finds the logins in all addresses of a text, whether or not the addresses are in quotes."""
     found = (login for run in _runs(text) for login in _LOGIN.finditer(text, *run))
     return (login for login in found if not (login["bare_login"] and text.startswith("sha256:", login.end())))
 
 
 def doubtful_logins(text: str) -> Iterator[re.Match[str]]:
-    """Finds each text between ``//`` and ``@`` that contains a colon and no ``/``. Such a text may be a login, or it
-    may consist of hosts with ports and of parameters."""
+    """Finds each text between ``//`` and ``@`` that contains a colon and no ``/``. This text may be a login; it may
+    also be a list of hosts and ports with parameters."""
     return (login for run in _runs(text) for login in _DOUBTFUL_LOGIN.finditer(text, *run))
 
 
 def is_login_in_query(login: re.Match[str], literal: Lexeme) -> bool:
-    """True if a text in a query's literal not only resembles a login, but probably is a login. This is the case if a
-    URL begins before the text, or if a host with a port follows the text."""
+    """True if a text in a query's literal probably is a login, and does not just resemble one. This is the case if
+    ``://`` precedes the text in the literal, or if a host with a port follows it."""
     start, end = login.span("bare_login")
     is_inside = end < literal.end
     return is_inside and (
@@ -83,9 +83,10 @@ def is_login_in_query(login: re.Match[str], literal: Lexeme) -> bool:
 
 
 def contains_password(value: str, *, is_address: bool = True) -> bool:
-    """True if a property's value contains a password. The password may be in the user part of an address, a parameter
-    of an address, or a literal after a word that suggests a secret. If ``is_address`` is False, the value is a path, a
-    pattern or a name. In such a value, an address begins only with ``scheme://``, and there are no parameters."""
+    """True if a property's value contains a password. The password may be in the user part of an address, a
+    parameter of an address, or a literal after a word that suggests a secret. If ``is_address`` is False, the value
+    is a path, a pattern or a name. In a path, pattern or name, only a text after ``://`` counts as an address, and
+    parameters are not searched."""
     literals = (match["value"] for match in TELLING.finditer(value))
     if any(stars(literal) != literal for literal in literals):
         return True
@@ -100,7 +101,7 @@ def contains_password(value: str, *, is_address: bool = True) -> bool:
 
 
 def password_parameter(value: str) -> str | None:
-    """The name of the first parameter of an address that is a password; None if no parameter is a password."""
+    """The name of the first parameter in an address whose value is a password; None if there is no such parameter."""
     found = _IN_ADDRESS.search(value)
     return None if found is None else found[0].partition("=")[0].strip("?&;( ")
 

@@ -1,7 +1,7 @@
 """Replaces the secrets in the text of statements with asterisks.
 
-The text is read as lexemes, so that comments, quotes and typing errors around a secret do not matter. Regular
-expressions also find the secrets in prose, comments and strings.
+The text is read as lexemes. Thus, a secret is found even if there are comments, quotes or typing errors around it. In
+prose, comments and strings, regular expressions find further secrets.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 _QUOTED_KEY = re.compile(r"[eE]?(['\"])[\w .-]++\1")
 _VERBS = frozenset({"CREATE", "ALTER"})
 _MORE_VERBS = frozenset({"UPDATE", "REPLACE", "MODIFY", "SET"})
-"""Words that an author may write by mistake in place of ALTER at the beginning of a statement."""
+"""Words that a user may write by mistake instead of ALTER at the beginning of a statement."""
 
 _MOST_BETWEEN = 5
 _BEFORE_LITERAL = frozenset({"AS", "BY", "TO", "VALUE", "VALUES"})
@@ -74,17 +74,17 @@ _SHOWN_KEYS = frozenset({
     "aws.credentials.access_key_id", "aws.credentials.role.arn", "aws.credentials.role.external_id",
     "azblob.credentials.account_name", "s3.credentials.access",
 })  # fmt: skip
-"""Properties whose names suggest a secret, but whose values are not secret. Messages show these values."""
+"""Properties whose names suggest a secret, but whose values are not secret. Messages may show these values."""
 
 _KEY_FILE = re.compile(r"'(?:fs://|[/~]|\.\.?/)")
-"""Matches the beginning of the path of a file that contains a key."""
+"""Matches the beginning of a literal that is the path of a key file. (The literal may instead be the key itself.)"""
 
 _KEPT = 4
-"""The number of texts whose secrets are cached: many errors may refer to the same script."""
+"""The number of texts whose secrets are cached. The cache helps if many errors refer to one script."""
 
 
 def _tails(text: str, start: int, end: int, runs: re.Pattern[str]) -> list[tuple[int, int]]:
-    """Returns the spans after a word that suggests a secret. The spans do not include keywords and the names of
+    """Returns the spans of the texts that follow a word that suggests a secret, except keywords and the names of
     options."""
     found = (run for tail in TAIL.finditer(text, start, end) for run in runs.finditer(text, *tail.span(1)))
     return [run.span() for run in found if run["run"] and run["run"].upper() not in KEYWORDS]
@@ -93,13 +93,13 @@ def _tails(text: str, start: int, end: int, runs: re.Pattern[str]) -> list[tuple
 class Finder:
     """Finds the secrets of a text. The result is in ``spans``.
 
-    ``told`` are the spans whose contents messages about the text must not show. Values of properties in queries, and
-    values that are not secret, are not among these spans. ``compared`` are the values of properties in queries.
-    Messages must not show these values as literals. ``tails`` are spans that may be secrets, because the quotes around
-    these spans may be wrong.
+    ``told`` are the spans whose contents must not appear in messages about the text. They do not include values of
+    properties in queries, and values that are not secret. ``compared`` are the spans of secret values of properties in
+    queries. Messages must not show these values as literals. ``tails`` are the spans of possible secrets in places
+    where quotes may be wrong.
 
-    If ``is_comment`` is True, the text is a statement with comments in which blanks have replaced the signs of the
-    comments. In this case, ``spans`` does not contain the tails.
+    If ``is_comment`` is True, the text is a statement in which spaces replace the comment signs (such as ``--``), and
+    comments count as parts of the statement. In this case, ``spans`` does not contain the tails.
     """
 
     def __init__(self, text: str, *, is_comment: bool = False) -> None:
@@ -154,17 +154,17 @@ class Finder:
         self.told += found
 
     def _query_at(self, place: int, unsure: Sequence[tuple[int, int]]) -> Lexeme | None:
-        """The lexeme at a place of the text, if the lexeme is a part of a query. Returns None outside queries, and in
-        statements whose quotes may be wrong."""
+        """Returns the lexeme at a position of the text, if it is part of a query. Returns None outside of queries,
+        and where quotes may be wrong."""
         at = bisect_right(self._queried, place, key=lambda lexeme: lexeme.start) - 1
         span = bisect_right(unsure, place, key=lambda span: span[0]) - 1
         is_sure = span < 0 or unsure[span][1] <= place
         return self._queried[at] if is_sure and at >= 0 and place < self._queried[at].end else None
 
     def _read_comments(self, text: str, every: Sequence[Lexeme]) -> None:
-        """Reads a statement a second time if a comment in the statement contains quotes or has no end. The second time,
-        the text of the comment counts as a part of the statement: a sign in the wrong place may have turned this part
-        into a comment."""
+        """Reads a statement a second time if one of its comments contains quotes or has no end. A misplaced comment
+        sign may have turned a part of the statement into this comment. The second time, the comment's text therefore
+        counts as a part of the statement."""
         ends = [at for at, lexeme in enumerate(every) if lexeme.text == ";"]
         for first, last in pairwise([0, *(end + 1 for end in ends), len(every)]):
             lexemes = every[first:last]
@@ -222,7 +222,7 @@ class Finder:
                 at = self._value(at, places[-1], is_in_list=len(places) > 1)
 
     def _read_angle(self, at: int) -> None:
-        """Counts each ``<`` in types such as ``STRUCT<…>`` whose matching ``>`` has not been read yet."""
+        """Counts how many ``<`` of types such as ``STRUCT<…>`` are still open."""
         if self._at(at).text == "<" and self._at(at - 1).upper in _GENERIC:
             self._angles += 1
         elif self._at(at).text == ">" and self._angles:
@@ -246,8 +246,8 @@ class Finder:
         return any("SECRET" in first for first in firsts) and OF_QUERIES.isdisjoint(firsts)
 
     def _is_telling(self, at: int) -> bool:
-        """True if the lexeme may be the name of a property, and this name suggests a secret. Such a lexeme is a word, a
-        name, or a string."""
+        """True if the lexeme may be the name of a property, and this name suggests a secret. Words, names and
+        strings may be names of properties."""
         lexeme = self._at(at)
         is_key = lexeme.kind in ("word", "name") or _QUOTED_KEY.fullmatch(lexeme.text) is not None
         return is_key and TELLING_KEY.search(self._key(at)) is not None
@@ -256,14 +256,14 @@ class Finder:
         return key_at(self._lexemes, at)
 
     def _is_of_backend(self, at: int) -> bool:
-        """True for the value of an option of CREATE SECRET, if the option is one of SECRET_KEYS. Such a value is not
-        secret."""
+        """True for the value of an option of CREATE SECRET that is in ``SECRET_KEYS``. The values of these options
+        are not secret."""
         return self._key(at - 2 if self._at(at - 1).text == "=" else at - 1).lower() in SECRET_KEYS
 
     def _value(self, at: int, place: str, *, is_in_list: bool) -> int:
-        """Hides the value that begins at ``at``, if there is a value. The property before ``at`` has a name that
-        suggests a secret. ``place`` is "query", "map" or "". If ``is_in_list`` is True, parentheses enclose the
-        property. Returns the position after the value."""
+        """Hides the value of the property before ``at``, if it has a value. The property's name suggests a secret.
+        ``place`` is "query" in a query, "map" in the arguments of a map function, and otherwise "". ``is_in_list``
+        is True if the property is in parentheses. Returns the position after the value."""
         key, signs, in_query = self._at(at - 1), at, place != ""
         between = ("TO", "BY", ",") if place == "map" and key.is_literal else ("TO", "BY")
         while self._at(at).text in ("=", ":", ">") or (at == signs and self._at(at).upper in between):
@@ -304,8 +304,8 @@ class Finder:
         return at
 
     def _is_unquoted_value(self, at: int, signs: int) -> bool:
-        """True if the lexeme ``at`` begins a value without the quotes of a literal. Such a value directly follows its
-        key, or follows the signs that begin at ``signs``."""
+        """True if the lexeme ``at`` begins a value that lacks a literal's quotes. The value directly follows its
+        key, or follows the signs (such as ``=``) that begin at ``signs``."""
         lexeme = self._at(at)
         if self._at(signs - 1).upper == "SECRET" or lexeme.is_literal:
             return False
@@ -318,7 +318,8 @@ class Finder:
         )
 
     def _option_value(self, at: int, *, is_told: bool) -> int:
-        """Hides all lexemes up to the next option."""
+        """Hides all lexemes from ``at`` up to the next option. Returns the position of the first lexeme that is not
+        hidden."""
         first, depth = at, 0
         while at < len(self._lexemes):
             lexeme = self._at(at)
@@ -332,8 +333,8 @@ class Finder:
         return at
 
     def _name_of_secret(self, at: int) -> int | None:
-        """If CREATE SECRET, ALTER SECRET, or a statement that resembles one of these two statements begins at ``at``,
-        returns the position of the secret's name; otherwise None."""
+        """Returns the position of the secret's name if CREATE SECRET, ALTER SECRET or a similar statement begins at
+        ``at``. Otherwise, returns None."""
         verb, before = self._at(at), self._at(at - 1)
         if verb.kind != "word":
             return None
@@ -355,8 +356,8 @@ class Finder:
         return None
 
     def _content(self, at: int) -> int:
-        """Hides the value in a CREATE or ALTER SECRET. ``at`` is the position of the secret's name. Returns the
-        position of the statement's end."""
+        """Hides the value in a CREATE SECRET or ALTER SECRET statement. ``at`` is the position of the secret's name.
+        Returns the position of the statement's end."""
         if not self._at(at).is_literal or self._at(at).text[:1] == '"':
             at += 1
             while self._at(at).text == "." and self._at(at + 1) is not END:
@@ -398,18 +399,18 @@ class Finder:
 def masked(text: str, *, plain: Collection[str] | None = None) -> str:
     """Replaces the secrets in the text of statements with asterisks. The length of the text does not change.
 
-    Secrets are the values of CREATE and ALTER SECRET, the values of properties whose name suggests a secret, and
-    literals with a password inside. Typing errors in these statements do not reveal their values. If ``plain`` is
-    given, asterisks also replace all other texts in quotes, with four exceptions: the values of properties that are
-    never secret, the values of the properties in ``plain``, texts that cannot be secret, such as intervals, and the
-    texts in Spark's statements and in the queries of views.
+    Secrets are the values in CREATE SECRET and ALTER SECRET, the values of properties whose names suggest a secret, and
+    literals that contain a password. They are replaced even if the statements contain typing errors. If ``plain`` is
+    not None, asterisks also replace all other texts in quotes, with four exceptions: the values of properties that are
+    never secret, the values of the properties in ``plain``, texts that cannot be secret (such as intervals), and texts
+    in Spark's statements and in the queries of views.
     """
     return _masked(text, None if plain is None else frozenset(plain))
 
 
 def masked_around(text: str, start: int, end: int, *, plain: Collection[str] | None = None) -> str:
     """Does the same as :func:`masked` for the text of a script. The statement from ``start`` to ``end`` is read
-    separately, so that wrong quotes in other statements do not affect this statement.
+    separately. Wrong quotes in other statements thus do not affect it.
 
     If the quotes of the statement may be wrong, asterisks also replace the parts of the statement that :func:`masked`
     replaces in the whole script.
@@ -437,5 +438,5 @@ def _masked(text: str, plain: frozenset[str] | None) -> str:
 
 @lru_cache(maxsize=_KEPT)
 def secrets_in(text: str) -> Finder:
-    """Returns the secrets in a text, whether or not the statements in the text are valid."""
+    """Finds the secrets in a text, even if its statements are invalid. Caches the results for the last four texts."""
     return Finder(text)

@@ -1,7 +1,7 @@
-"""A client of RabbitMQ's stream protocol, over a blocking socket, and the pool of its connections.
+"""A client for RabbitMQ's stream protocol that uses blocking sockets, and the pool of the client's connections.
 
-A stream is always read from its leader, because only the leader knows the last offset that the servers have confirmed.
-All requests about a stream therefore use a connection to the stream's leader.
+A stream is always read from its leader, because only the leader knows the last confirmed offset. All requests about a
+stream therefore use a connection to this leader.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PORTS = {"rabbitmq-stream": 5552, "rabbitmq-stream+tls": 5551}
-"""The schemes of ``url``, each with its default port."""
+"""The schemes that ``url`` may have, each with its default port."""
 
 TLS = "rabbitmq-stream+tls"
 CONNECTION_KEYS = ("url", "vhost", "username", "password", "tls.ca", "tls.client_cert", "tls.client_key")
@@ -36,7 +36,7 @@ _SEED_TRIES = 4
 _MOST_MOVES = 3
 _PAUSE_SECONDS = 0.2
 _UNAVAILABLE_SECONDS = 5.0
-"""The maximum time in seconds for which a request waits for a stream that is not available."""
+"""How long :func:`at_leader` retries a request while the stream is unavailable, in seconds."""
 
 _OTHER_PROTOCOLS = (b"AMQP", b"HTTP")
 
@@ -44,11 +44,11 @@ Node = tuple[str, int]
 """The host and port of a server, as the servers advertise it."""
 
 Address = tuple[tuple[str, str], ...]
-"""The options that determine a connection, sorted."""
+"""The options that determine a connection, as pairs of key and value in the order of ``CONNECTION_KEYS``."""
 
 
 class RabbitError(Exception):
-    """Raised if the servers do not respond or refuse a request. The error's message contains no secret."""
+    """Raised if the servers do not respond, or if they refuse a request. The error's message contains no secret."""
 
 
 class StreamMissingError(RabbitError):
@@ -56,16 +56,16 @@ class StreamMissingError(RabbitError):
 
 
 class RefusedError(RabbitError):
-    """Raised if the user may not read a stream."""
+    """Raised if the user lacks the permission to read a stream."""
 
 
 class UnavailableError(RabbitError):
-    """Raised if the servers cannot serve the stream at present, for example because they have not elected a leader
-    after a start."""
+    """Raised if the stream is temporarily unavailable, for example because the servers have just started and have
+    not elected its leader yet."""
 
 
 class _ElsewhereError(Exception):
-    """Raised if the leader of the stream is another server."""
+    """Raised if the connected server is not the stream's leader. ``node`` is the leader."""
 
     def __init__(self, node: Node) -> None:
         super().__init__()
@@ -73,12 +73,12 @@ class _ElsewhereError(Exception):
 
 
 def address_of(options: Mapping[str, str]) -> Address:
-    """The options of a source that determine its connection."""
+    """The subset of a source's options that determines the connection."""
     return tuple((key, options[key]) for key in CONNECTION_KEYS if key in options)
 
 
 def servers_of(url: str) -> tuple[tuple[str, str, int], ...]:
-    """Returns the scheme, host and port of each server in ``url``. Raises ValueError."""
+    """Returns the scheme, host and port of each server in ``url``. Raises ValueError if ``url`` is invalid."""
     found = []
     for part in url.split(","):
         scheme, mark, rest = part.strip().rpartition("://")
@@ -102,7 +102,8 @@ def servers_of(url: str) -> tuple[tuple[str, str, int], ...]:
 
 @dataclass(slots=True)
 class Delivery:
-    """A chunk that a subscription received. ``chunk`` contains the bytes of the chunk's header and content."""
+    """A chunk that the server delivered to a subscription. ``chunk`` contains the bytes of the chunk's header and
+    content."""
 
     subscription: int
     chunk: memoryview
@@ -110,8 +111,8 @@ class Delivery:
 
 @dataclass(slots=True)
 class RabbitClient:
-    """One connection. If ``node`` is None, the connection is to the first server of the address that responds;
-    otherwise to the server ``node``."""
+    """One connection. If ``node`` is None, the client connects to the first server of the address that responds.
+    Otherwise, the client connects to the server ``node``."""
 
     address: Address = field(repr=False)  # The address may contain a password.
     node: Node | None = None
@@ -141,8 +142,8 @@ class RabbitClient:
                     each.close()
 
     def connect(self, timeout: float) -> None:
-        """Opens the connection, unless the connection is already open. ``timeout`` limits each later wait for a
-        response, in seconds.
+        """Opens the connection if it is closed. ``timeout`` is the maximum time, in seconds, that each later wait for a
+        response may take.
 
         Raises RabbitError.
         """
@@ -152,8 +153,8 @@ class RabbitClient:
         self._socket.settimeout(timeout)
 
     def ask(self, *requests: Request) -> list[Reply]:
-        """Sends requests together and waits for all responses. Chunks that arrive in the meantime are kept for
-        :meth:`deliveries`.
+        """Sends all requests at once, waits for all responses, and returns the responses in the order of the requests.
+        :meth:`deliveries` returns the chunks that arrive during this wait.
 
         Raises RabbitError.
         """
@@ -186,12 +187,13 @@ class RabbitClient:
         self.send(frames.frame(Command.CREDIT, bytes([subscription]) + chunks.to_bytes(2, "big")))
 
     def deliveries(self) -> list[Delivery]:
-        """The chunks that have arrived, each returned once."""
+        """Returns the chunks that have arrived and that no earlier call has returned."""
         found, self._delivered = self._delivered, []
         return found
 
     def next_delivery(self) -> Delivery:
-        """The next chunk. Raises RabbitError if no chunk arrives in time."""
+        """Returns the next chunk, and waits for it if necessary. Raises RabbitError if no chunk arrives within the
+        timeout."""
         while not self._delivered:
             self._receive()
         return self._delivered.pop(0)
@@ -199,8 +201,8 @@ class RabbitClient:
     # The protocol.
 
     def _receive(self) -> tuple[int, Fields]:
-        """Receives frames. Returns the command and the fields of the next frame that this method does not handle
-        itself."""
+        """Receives frames until a chunk or a response arrives. Stores a chunk for :meth:`deliveries`, and returns
+        its command without fields. Returns the command and the fields of a response."""
         while True:
             data = self._take(int.from_bytes(self._head(), "big"))
             command = int.from_bytes(data[:2], "big")
@@ -349,7 +351,7 @@ class RabbitClient:
 
 
 def _reply(command: int, found: Fields) -> Reply:
-    """Reads a response, beginning after the correlation id. The response to METADATA has no code."""
+    """Reads the part of a response that follows the correlation id. The response to METADATA has no code."""
     code = 0 if command == RESPONSE | Command.METADATA else found.number(2)
     return Reply(code, found)
 
@@ -369,7 +371,7 @@ POOL: ConnectionPool[tuple[Address, Node | None], RabbitClient] = ConnectionPool
 
 
 def anywhere(address: Address, timeout: float, ask: Callable[[RabbitClient], T]) -> T:
-    """Calls ``ask`` with a connection to any server. Raises RabbitError."""
+    """Calls ``ask`` with a connection to an arbitrary server of the address. Raises RabbitError."""
 
     def connected(client: RabbitClient) -> T:
         client.connect(timeout)
@@ -379,9 +381,10 @@ def anywhere(address: Address, timeout: float, ask: Callable[[RabbitClient], T])
 
 
 def at_leader(address: Address, stream: str, timeout: float, ask: Callable[[RabbitClient], T]) -> T:
-    """Calls ``ask`` with a connection to the leader of a stream. Waits a few seconds if the stream is not available.
+    """Calls ``ask`` with a connection to a stream's leader. If the stream is unavailable, retries for at most five
+    seconds.
 
-    ``ask`` may be called again after an UnavailableError. Raises StreamMissingError or RabbitError.
+    ``ask`` may therefore be called several times. Raises StreamMissingError or RabbitError.
     """
     node: Node | None = None
     deadline = time.monotonic() + min(timeout, _UNAVAILABLE_SECONDS)
@@ -411,7 +414,7 @@ def at_leader(address: Address, stream: str, timeout: float, ask: Callable[[Rabb
 
 
 def leader_of(stream: str, metadata: Reply) -> Node:
-    """The leader of a stream according to a response to METADATA. Raises StreamMissingError or UnavailableError."""
+    """The leader that a response to METADATA names for a stream. Raises StreamMissingError or UnavailableError."""
     found = frames.stream_nodes(metadata.fields).get(stream)
     if found is None or found.code == Code.STREAM_MISSING:
         raise StreamMissingError(stream)
@@ -421,7 +424,7 @@ def leader_of(stream: str, metadata: Reply) -> Node:
 
 
 def require_ok(reply: Reply, stream: str) -> None:
-    """Checks the response to a request about a stream.
+    """Checks that a request about a stream has succeeded.
 
     Raises StreamMissingError, RefusedError, UnavailableError or RabbitError.
     """

@@ -1,8 +1,8 @@
-"""Encodes and decodes those frames of RabbitMQ's stream protocol that a reader needs.
+"""Encodes and decodes the frames of RabbitMQ's stream protocol. Only the frames that a reader needs are supported.
 
 A frame consists of a length, a command, a version, a correlation id (in requests and responses only), and the command's
-fields. All numbers are big-endian. A string begins with its length, which is a number of two bytes. A list or map
-begins with its length, which is a number of four bytes.
+fields. All numbers are big-endian. A string begins with its length as a two-byte number. A list or map begins with its
+length as a four-byte number.
 
 See PROTOCOL.adoc of the plugin rabbitmq_stream.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Command(IntEnum):
-    """The commands of the protocol, with their numbers."""
+    """The protocol's commands and their numbers."""
 
     DECLARE_PUBLISHER = 1
     PUBLISH = 2
@@ -45,7 +45,7 @@ class Command(IntEnum):
 
 
 class Code(IntEnum):
-    """The response codes that the reader distinguishes."""
+    """The response codes that the reader treats differently."""
 
     OK = 1
     STREAM_MISSING = 2
@@ -68,13 +68,14 @@ NO_NODE = 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place at which a subscription begins. ``at`` is the offset, or the time in milliseconds since 1970."""
+    """The place at which a subscription begins. ``at`` is an offset, or a time in milliseconds since 1970; other
+    kinds of places do not use it."""
 
     kind: int
     at: int = 0
 
     def encoded(self) -> bytes:
-        """The fields of the place in a frame."""
+        """The place, encoded as the fields of a frame."""
         match self.kind:
             case 4:
                 return struct.pack(">HQ", self.kind, self.at)
@@ -85,12 +86,12 @@ class Place:
 
 
 FIRST, LAST = Place(1), Place(2)
-"""The place of the first chunk of a stream, and the place of its last chunk with messages."""
+"""The place of a stream's first chunk, and the place of a stream's last chunk that contains messages."""
 
 
 def at_offset(offset: int) -> Place:
-    """The place of the chunk that contains ``offset``; if the offset is before the first chunk, the place of the first
-    chunk."""
+    """The place of the chunk that contains ``offset``. If ``offset`` precedes the first chunk, the place is that of
+    the first chunk."""
     return Place(4, offset)
 
 
@@ -101,7 +102,7 @@ def at_time(milliseconds: int) -> Place:
 
 @dataclass(slots=True)
 class Fields:
-    """Reads the fields of a frame one after the other."""
+    """Reads the fields of a frame in order. Each method reads the next field."""
 
     data: bytes
     at: int = 0
@@ -122,7 +123,7 @@ class Fields:
         return tuple(self.text() for _ in range(self.number(4)))
 
     def mapping(self) -> dict[str, str]:
-        """Reads a map of strings; empty if the frame ends before the map."""
+        """Reads a map of strings. Returns an empty map if the frame ends before the map."""
         return {self.text(): self.text() for _ in range(self.number(4))} if self.at < len(self.data) else {}
 
 
@@ -146,7 +147,7 @@ def mapping(values: Mapping[str, str]) -> bytes:
 
 
 def frame(command: int, body: bytes, correlation: int | None = None) -> bytes:
-    """Builds a frame with its length. Requests have a correlation id; other frames do not."""
+    """Builds a frame, including its length. ``correlation`` is None for frames other than requests."""
     head = struct.pack(">HH", command, _VERSION)
     if correlation is not None:
         head += struct.pack(">I", correlation)
@@ -154,10 +155,10 @@ def frame(command: int, body: bytes, correlation: int | None = None) -> bytes:
 
 
 def subscribe(subscription: int, stream: str, place: Place, credit: int, *, is_raw: bool) -> bytes:
-    """The fields of a request to subscribe, after which the server may deliver ``credit`` chunks.
+    """The fields of a request to subscribe. ``credit`` is the number of chunks that the server may then deliver.
 
-    If ``is_raw`` is set, the server also delivers the chunks that the server writes for itself, so that every offset is
-    in a delivered chunk.
+    If ``is_raw`` is true, the server also delivers the chunks that it writes for its own use. Every offset is then in a
+    delivered chunk.
     """
     asked = struct.pack(">B", subscription) + text(stream) + place.encoded() + struct.pack(">H", credit)
     return asked + mapping({"chunk_selector": "all"}) if is_raw else asked
@@ -165,15 +166,15 @@ def subscribe(subscription: int, stream: str, place: Place, credit: int, *, is_r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamNodes:
-    """The location of a stream. ``code`` is a response code. ``leader`` is the host and port of the stream's leader;
-    None if the stream has no known leader."""
+    """The location of a stream. ``code`` is the response code for this stream. ``leader`` is the host and port of
+    the stream's leader; None if no leader is known."""
 
     code: int
     leader: tuple[str, int] | None = None
 
 
 def stream_nodes(found: Fields) -> dict[str, StreamNodes]:
-    """The streams of a response to METADATA."""
+    """Decodes a response to METADATA. Returns the location of each stream by the stream's name."""
     nodes: dict[int, tuple[str, int]] = {}
     for _ in range(found.number(4)):
         reference = found.number(2)
@@ -197,7 +198,7 @@ class Request:
 
 @dataclass(slots=True)
 class Reply:
-    """A response, with its code and its further fields. The code is 0 if the response has no code."""
+    """A response: its code, and the fields after the code. ``code`` is 0 if the response has no code."""
 
     code: int
     fields: Fields = field(default_factory=lambda: Fields(b""))

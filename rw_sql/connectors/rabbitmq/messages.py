@@ -1,7 +1,7 @@
 """Decodes messages. Clients encode a message in sections of AMQP 1.0.
 
-The servers accept any bytes as a message. If the bytes are not such sections, the whole message counts as content
-without properties.
+The servers accept any bytes as a message. If the bytes are not AMQP sections, all bytes count as the content, and the
+message has no properties.
 
 See OASIS AMQP 1.0, part 1 (types) and part 3.2 (message format).
 """
@@ -37,9 +37,9 @@ def content_of(message: memoryview) -> bytes:
 
 
 def parts_of(message: memoryview, *, with_headers: bool) -> tuple[bytes, bytes | None, Headers | None]:
-    """The content, the message-id as bytes, and the application properties and annotations of a message.
+    """Returns the content of a message, its message-id as bytes, and its application properties and annotations.
 
-    Raises no error, even if the bytes of the message are not valid.
+    Raises no error, even if the message is malformed.
     """
     try:
         return _parts(message, with_headers=with_headers)
@@ -79,8 +79,8 @@ def _parts(message: memoryview, *, with_headers: bool) -> tuple[bytes, bytes | N
 
 
 def value_bytes(value: Any) -> bytes | None:
-    """Returns a value as bytes. A string is encoded in UTF-8, and other values are encoded as in JSON. Returns None for
-    a null."""
+    """Returns a value as bytes. A string becomes UTF-8 bytes, and other values become JSON text. Returns None for a
+    null."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -147,7 +147,7 @@ def _value(data: memoryview, at: int) -> tuple[Any, int]:
 
 
 def _value_of(kind: type[_T], data: memoryview, at: int) -> tuple[_T, int]:
-    """Does the same as :func:`_value`. Also raises ValueError if the value has another type than ``kind``."""
+    """Does the same as :func:`_value`, but also raises ValueError if the value's type is not ``kind``."""
     value, after = _value(data, at)
     if not isinstance(value, kind):
         raise ValueError(f"a value of another type than {kind.__name__}")
@@ -207,7 +207,7 @@ def _items(data: memoryview, at: int, wide: int) -> tuple[list[Any], int]:
 
 
 def _array(data: memoryview, at: int, wide: int) -> tuple[list[Any], int]:
-    """Decodes an array. All items of the array have the same type, which the array contains once."""
+    """Decodes an array. All items have one type, which is stored once, before the items."""
     end = _within(data, at + wide + int.from_bytes(data[at : at + wide], "big"))
     count = int.from_bytes(data[at + wide : at + 2 * wide], "big")
     if count > end - at:

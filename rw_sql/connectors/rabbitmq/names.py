@@ -1,8 +1,8 @@
-"""Converts names of splits. The name of a stream's split is the stream's name. The name of a partition's split consists
-of the name of the super stream and the name of the partition's stream.
+"""Converts between the names of streams and the names of splits. The name of a stream's split is the stream's name. The
+name of a partition's split consists of the name of the super stream and the name of the partition's stream.
 
-A partition is named ``super:partition``. In both names, ``%3A`` stands for a colon and ``%25`` for a percent sign, so
-that the name of a split always shows the super stream of the partition.
+The split of a partition is named ``super:partition``. In both parts, ``%3A`` stands for a colon and ``%25`` for a
+percent sign. The only colon therefore separates the super stream from the partition.
 """
 
 from __future__ import annotations
@@ -32,17 +32,16 @@ def stream_of(split: str) -> str:
 
 
 def part_of(split: str) -> str:
-    """The part of the upstream to which a split belongs. For a partition of a super stream, this part is the super
-    stream. For any other stream, this part is the stream itself. The name is quoted as in the result of
-    :func:`split_of`."""
+    """Returns the super stream for a partition's split, and the stream itself for any other split. The name is
+    quoted in the same way as by :func:`split_of`."""
     return split.partition(":")[0]
 
 
 def is_split(text: str) -> bool:
-    """True if ``text`` has the form of the id of a stream's split, in which each colon and percent sign is quoted."""
+    """True if ``text`` could be the id of a stream's split: each colon and percent sign in it is quoted."""
     return _QUOTED.fullmatch(text) is not None
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """The names in an option, each once, in the order in which the option lists them."""
+    """The names that an option lists, in the option's order and without repetitions."""
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

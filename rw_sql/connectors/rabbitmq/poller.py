@@ -1,4 +1,4 @@
-"""Finds the new messages of the streams of one run."""
+"""Finds new messages in the streams that one run reads."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ if TYPE_CHECKING:
     from rw_sql.connectors.rabbitmq.client import Address
 
 FULL_SECONDS = 2.0
-"""The time in seconds between two requests for the bounds of a stream without new messages. Such a request transfers a
-chunk. Between two such requests, the poller only requests the chunks after the position."""
+"""While a stream has no new messages, the poller requests the stream's bounds only once in this time, in seconds. A
+request for the bounds transfers a chunk. Between two such requests, the poller only asks for a chunk after the
+position."""
 
 
 @dataclass(slots=True)
 class Poller:
-    """Polls the streams of one run. One thread at a time uses a poller. Implements ``Stretches`` of the module
-    ``range_stream``.
+    """Polls the streams of one run. Implements the protocol ``Stretches`` of the module ``range_stream``. Not
+    thread-safe.
 
-    If a stream had no more messages at a position, ``quiet`` contains this position, and the time at which the poller
-    will request the stream's bounds again.
+    ``quiet`` has an entry for each stream that had no messages after its position. The entry contains this position,
+    and the time at which the poller will request the stream's bounds again.
     """
 
     quiet: dict[str, tuple[int, float]] = field(default_factory=dict)

@@ -1,12 +1,13 @@
 """Reads the bounds and ranges of streams, in chunks.
 
 A subscription begins with the chunk that contains the requested offset. If this chunk was removed, the server silently
-begins with a later chunk. The reader therefore also requests the chunks that the server writes for itself. With these
-chunks, every offset of a stream is in a chunk. A gap between two chunks therefore shows that messages were removed.
+begins with a later chunk. To detect this, the reader also requests the chunks that the server writes for its own use.
+These chunks and the chunks with messages cover all offsets of a stream. A gap between two chunks therefore shows that
+messages were removed.
 
-A server responds to the requests of a connection one after the other. If a request follows a subscription, the server
-delivers the chunks that the subscription can get before it responds to the request. If no chunk has arrived before that
-response, the subscription can get no chunk.
+A server processes the requests of a connection in order. Before it responds to a request that follows a subscription,
+it delivers the chunks that are available for the subscription. If this response arrives before any chunk, no chunk is
+available.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from rw_sql.connectors.rabbitmq.frames import Place
 
 AT_ONCE_BYTES = 8 * 1024 * 1024
-"""When the messages in a table exceed this size in bytes, the reader begins another table. A chunk is never divided."""
+"""When the messages in a table reach this size in bytes, the reader begins another table. One table contains all
+messages of a chunk, so a table may be larger."""
 
 _ANSWER_SECONDS = 10.0
 _MOST_CREDIT = 64
@@ -47,16 +49,16 @@ _EPOCH_BITS = 16
 
 
 class RangeLostError(RabbitError):
-    """Raised if messages of the range were removed before they were read, or if the stream was deleted and created
-    again."""
+    """Raised if the range cannot be read completely: its messages were removed, or the stream was deleted and
+    created again."""
 
 
 def term_of(chunk: Chunk) -> int:
     """Returns the term of a stream whose last chunk is ``chunk``. The term consists of the time of the chunk, and of
     the epoch of the leader that wrote the chunk.
 
-    If a stream was deleted and created again, all its chunks have later times. If a log has lost records, it continues
-    in a greater epoch.
+    After a stream is deleted and created again, all of its chunks have later times than this chunk. After a stream
+    loses messages, its new chunks have a greater epoch.
     """
     return chunk.milliseconds << _EPOCH_BITS | min(chunk.epoch, (1 << _EPOCH_BITS) - 1)
 
@@ -73,9 +75,9 @@ class StreamBounds:
     which distinguishes the stream from an earlier stream of the same name; None if that chunk does not exist yet or has
     been removed.
 
-    ``is_empty`` is True if no message can be read. The stream may be new, or its leader may be new. Until the stream's
-    other servers have contacted a new leader, this leader does not know which messages are confirmed, and delivers no
-    messages.
+    ``is_empty`` is True if the leader delivers no chunk. Either the stream is new, or its leader is new. A new leader
+    delivers no messages until the stream's other servers have contacted it, because only then does it know which
+    messages are confirmed.
     """
 
     start: int
@@ -122,8 +124,7 @@ def last_of(address: Address, stream: str, timeout: float) -> Chunk | None:
 
 
 def has_any_from(address: Address, stream: str, offset: int, timeout: float) -> bool:
-    """True if the stream has a chunk that contains ``offset`` or a later offset. Raises StreamMissingError or
-    RabbitError."""
+    """True if the stream has messages at or after ``offset``. Raises StreamMissingError or RabbitError."""
     place = (frames.at_offset(offset), False)
     return at_leader(address, stream, timeout, lambda client: _peek(client, stream, place)[0]) is not None
 
@@ -150,8 +151,8 @@ def time_of(address: Address, stream: str, offset: int, timeout: float) -> int |
 
 
 def diverged_at(address: Address, stream: str, offset: int, term: int, timeout: float) -> int | None:
-    """Returns the first offset whose present record differs from the record in ``term``. Returns None if all existing
-    records before ``offset`` are still the same.
+    """Returns the first offset whose message may have changed since ``term``. Returns None if no existing message
+    before ``offset`` has changed.
 
     Raises StreamMissingError or RabbitError.
     """
@@ -196,8 +197,8 @@ def partitions_of(client: RabbitClient, name: str) -> tuple[str, ...]:
 
 
 def _peek(client: RabbitClient, stream: str, *places: tuple[Place, bool]) -> list[Chunk | None]:
-    """``places`` are pairs of a place and ``is_raw`` (see :func:`frames.subscribe`). Returns, for each pair, the first
-    chunk that a subscription at this place gets; None if there is no chunk."""
+    """Returns the first chunk that a subscription at each place receives; None for a place without a chunk. Each of
+    ``places`` is a pair: the place, and ``is_raw`` (see :func:`frames.subscribe`)."""
     requests = []
     for number, (place, is_raw) in enumerate(places):
         asked = frames.subscribe(number, stream, place, 1, is_raw=is_raw)
@@ -221,12 +222,13 @@ def read_range(
     with_headers: bool = False,
     most_bytes: int = AT_ONCE_BYTES,
 ) -> tuple[pa.Table, int]:
-    """Reads the messages ``[start, end)`` of a stream, in the order of their offsets. Also returns the offset after the
-    last message that was read.
+    """Reads the messages ``[start, end)`` of a stream, in the order of their offsets. Also returns the offset at which
+    the next read must begin.
 
-    The returned offset is ``end``, unless the messages exceed ``most_bytes``. At least one chunk is read. ``split`` is
-    the name of the split; by default, it is the stream's name. Raises RangeLostError if messages were removed before
-    they were read, StreamMissingError, or RabbitError if the server does not respond.
+    The returned offset is ``end``, unless the messages reached ``most_bytes`` earlier. At least one chunk is read.
+    ``split`` is the name of the split; if it is None, the stream's name is used. Raises RangeLostError if messages of
+    the range were removed, StreamMissingError if there is no such stream, and RabbitError if the server does not
+    respond.
     """
     found = _Range(
         stream=stream, split=split or stream, start=start, end=end, with_headers=with_headers, most_bytes=most_bytes
@@ -239,7 +241,7 @@ def read_range(
 
 @dataclass(slots=True)
 class _Range:
-    """The messages of a range that one read has found so far. ``at`` is the next offset to read."""
+    """Collects the messages of a range during a read. ``at`` is the next offset to read."""
 
     stream: str
     split: str
@@ -256,7 +258,7 @@ class _Range:
     headers: list[Any] = field(default_factory=list)
 
     def read(self, client: RabbitClient) -> None:
-        """Reads the range. If the range is too large, reads only its beginning."""
+        """Reads the range. If its messages reach ``most_bytes``, only the beginning of the range is read."""
         self.at = self.start
         self.size = 0
         for column in (self.offsets, self.keys, self.values, self.times, self.headers):
@@ -332,7 +334,7 @@ class _Range:
         self.times.extend([chunk.milliseconds] * count)
 
     def table(self) -> pa.Table:
-        """The messages, in the order of their offsets."""
+        """The collected messages as an Arrow table, in the order of their offsets."""
         count = len(self.values)
         return pa.Table.from_arrays(
             [

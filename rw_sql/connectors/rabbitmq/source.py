@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from rw_sql.connectors.support.records.range_stream import RangeFeed
 
 SMALL_OFFSETS = 10_000
-"""The maximum number of offsets of a read that runs in this process, over an open connection.
+"""A batch with at most this number of offsets is read in this process, over an open connection.
 
 Larger reads run in Spark's processes.
 """
 
 SMALL_BYTES = 32 * 1024 * 1024
-"""The maximum size in bytes of a read in this process, which holds all messages in memory.
+"""The maximum size, in bytes, of the messages that are read in this process. This process holds all of them in memory.
 
 Larger reads run in Spark's processes.
 """
@@ -78,11 +78,11 @@ class RabbitConnector(RangedConnector):
 
     @property
     def spec(self) -> ConnectorSpec:
-        """The options of ``sources/rabbitmq.toml``."""
+        """The connector's spec, from ``sources/rabbitmq.toml``."""
         return load_spec("rabbitmq")
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Checks that the options are consistent. Contacts no server."""
+        """Checks that the options do not contradict each other. Sends no request to a server."""
         check_option_values(self.spec, options)
         _check_servers(options)
         _check_names(options)
@@ -90,12 +90,12 @@ class RabbitConnector(RangedConnector):
         check_startup(self.spec, options)
 
     def reconnect(self, options: Mapping[str, str]) -> None:
-        """Replaces the pooled connections with new connections."""
+        """Closes the idle connections to the source's servers. Later requests open new connections."""
         address = rabbit_client.address_of(options)
         rabbit_client.POOL.renew(lambda target: target[0] == address)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """The streams, from their first to their last message."""
+        """The source's streams, each with the offsets of its first message and of its end."""
         from rw_sql.connectors.rabbitmq import reader
 
         address = rabbit_client.address_of(options)
@@ -134,7 +134,7 @@ class RabbitConnector(RangedConnector):
     def range_feed(
         self, options: Mapping[str, str], positions: Mapping[str, SplitState], *, max_records: int | None
     ) -> RangeFeed:
-        """Returns a feed of the unread ranges from these positions, distributed over the batches of a run."""
+        """Returns a feed that distributes the unread messages after these positions over the batches of a run."""
         from rw_sql.connectors.rabbitmq.poller import Poller
         from rw_sql.connectors.support.records.range_stream import RangeFeed
 
@@ -144,8 +144,8 @@ class RabbitConnector(RangedConnector):
         return RangeFeed(poller, options, positions, first, most_offsets=most, poll_seconds=self.poll_seconds)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The range of unread messages of each stream. Raises OSError if a stream is missing or has lost unread
-        messages."""
+        """The range of unread messages of each stream. Raises OSError if a stream is missing, or if unread messages
+        were lost."""
         from rw_sql.connectors.rabbitmq.poller import Poller
 
         return Poller().stretches(options, positions)
@@ -173,13 +173,14 @@ class RabbitConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Returns all streams, because servers do not report which offsets have messages."""
+        """Returns all streams, each with the reason: servers do not report which offsets contain messages."""
         return dict.fromkeys(self.named_topics(options), _OFFSETS_OF_CONSUMERS)
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """The time when the message at each stream's offset was stored.
+        """Maps each stream to the time at which the server stored the message at the given offset, in milliseconds
+        since 1970.
 
-        A stream is absent from the result if the server does not respond quickly.
+        The result lacks the streams for which the server did not respond within a short timeout.
         """
         from rw_sql.connectors.rabbitmq import reader
 
@@ -200,7 +201,7 @@ class RabbitConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> GroupOffsets:
-        """Returns, for each stream, the offset after the offset that is stored under the consumer name ``group``.
+        """Returns the position of the consumer ``group`` in each stream: the stored offset plus 1.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if a stream does not exist.
         """
@@ -228,8 +229,8 @@ class RabbitConnector(RangedConnector):
     def diverged(
         self, options: Mapping[str, str], states: Mapping[str, SplitState], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, int]:
-        """The streams that were deleted and created again, or have lost messages before these positions. Raises
-        OSError."""
+        """The streams that were deleted and created again, or that lost messages before these positions. Each stream
+        has the first offset that may have changed. Raises OSError."""
         from rw_sql.connectors.rabbitmq import reader
 
         address = rabbit_client.address_of(options)
@@ -243,11 +244,11 @@ class RabbitConnector(RangedConnector):
         return {split: at for split, at in found.items() if at is not None}
 
     def watch(self, options: Mapping[str, str]) -> UpstreamWatch | None:
-        """A watch that sends its requests over pooled connections."""
+        """Returns a :class:`RabbitWatch`, which sends its requests over pooled connections."""
         return RabbitWatch(options=options)
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """The offset at which reading begins in a stream without a state, as ``scan.startup.mode`` determines."""
+        """The offset at which ``scan.startup.mode`` begins to read a stream that has no stored state."""
         return first_offset(self.spec, options, split, at_times)
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
@@ -259,14 +260,14 @@ class RabbitConnector(RangedConnector):
         return part_of(split)
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """The super stream, or the streams in the option ``stream``."""
+        """Returns the super stream, or else the streams in the option ``stream``."""
         return tuple(map(split_of, _names(options)))
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
         """The split for a stream's name.
 
-        ``'0'`` names the only stream of a source. For a super stream, a number ``n`` names the partition ``<super
-        stream>-n``; servers name partitions in this way by default. Raises SqlError UNKNOWN_SPLIT.
+        In a source with one stream, ``'0'`` names this stream. For a super stream, a number ``n`` names the partition
+        ``<super stream>-n``, because servers name partitions in this way by default. Raises SqlError UNKNOWN_SPLIT.
         """
         names, text = _names(options), written.strip()
         if _is_super(options):
@@ -296,10 +297,10 @@ class RabbitConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The messages of these ranges.
+        """Returns the messages in these ranges.
 
-        A small number of messages is read through Arrow in this process. A larger number of messages is read in Spark's
-        processes.
+        At most :data:`SMALL_OFFSETS` offsets and :data:`SMALL_BYTES` bytes are read in this process, as Arrow tables.
+        Larger batches are read in Spark's processes.
         """
         from rw_sql.connectors.support.records.record_columns import RECORDS
         from rw_sql.connectors.support.table_reader import read_parts
@@ -320,13 +321,13 @@ class RabbitConnector(RangedConnector):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RabbitWatch:
-    """See :class:`rw_sql.connectors.base.UpstreamWatch`. A super stream has no incarnation."""
+    """See :class:`rw_sql.connectors.base.UpstreamWatch`. The incarnation of a super stream is always None."""
 
     options: Mapping[str, str]
 
     def incarnations(self, topics: Sequence[str]) -> Mapping[str, str | None]:
-        """Returns, for each existing stream, the time of the stream's first message; None if that message no longer
-        exists. Raises OSError."""
+        """Returns the incarnation of each existing stream: the time of the chunk at offset 0, or None if this chunk
+        does not exist. Raises OSError."""
         from rw_sql.connectors.rabbitmq import reader
 
         if _is_super(self.options):
@@ -343,7 +344,7 @@ class RabbitWatch:
         return found
 
     def close(self) -> None:
-        """Does nothing, because the pool closes idle connections."""
+        """Does nothing: the connections belong to the pool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,7 +370,7 @@ class RabbitPartReader:
             yield table
 
     def few(self, options: Mapping[str, str], parts: Sequence[tuple[str, int, int]]) -> pa.Table | None:
-        """The messages of all parts; None if the messages are too large for one process."""
+        """The messages of all parts; None if they exceed :data:`SMALL_BYTES`."""
         from rw_sql.connectors.rabbitmq.reader import whole_table
 
         tables, left = [], SMALL_BYTES
@@ -383,8 +384,8 @@ class RabbitPartReader:
 
 
 def _asked(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Makes requests to the servers and returns the result. Raises SqlError UPSTREAM_MISSING or
-    UPSTREAM_UNREACHABLE."""
+    """Calls ``ask``, which sends requests to the servers, and returns its result. Raises SqlError UPSTREAM_MISSING
+    or UPSTREAM_UNREACHABLE."""
     try:
         return ask()
     except rabbit_client.StreamMissingError as error:
@@ -408,8 +409,8 @@ def _names(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _splits(options: Mapping[str, str], timeout: float) -> tuple[str, ...]:
-    """The splits of a source. The result is empty for the options of a connection. Raises StreamMissingError or
-    RabbitError."""
+    """The splits of a source. If the options name no stream, as in CREATE CONNECTION, the result is empty. Raises
+    StreamMissingError or RabbitError."""
     from rw_sql.connectors.rabbitmq.reader import partitions_of
 
     address, names = rabbit_client.address_of(options), _names(options)

@@ -1,6 +1,8 @@
-"""Schemas of records: a client for schema registries, and the columns that an Avro, Protobuf or JSON schema defines.
+"""Schemas of records. The package has a client for schema registries, and derives columns from Avro, Protobuf and JSON
+schemas.
 
 ``client`` supports registries with Confluent's API; ``sources/schema_registry.toml`` contains the options.
 
-Imports: ``formats``, ``spec``. Begin with ``client``; ``avro`` derives the types of columns from an Avro schema.
+This package may import ``formats`` and ``spec``. Read ``client`` first; ``avro`` derives the types of columns from an
+Avro schema.
 """

@@ -1,7 +1,7 @@
 """Avro schemas: converts a schema to its normal form and derives the columns of its records.
 
 A schema is JSON as returned by ``json.loads``. In the normal form, every name is a full name, each named type is
-defined at its first occurrence, and the referenced schemas are included.
+defined at its first occurrence, and the schema contains the definitions from the schemas that it references.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LOGICAL = {
     ("long", "local-timestamp-micros"): "TIMESTAMP",
     ("string", "uuid"): "CHARACTER VARYING",
 }
-"""Maps an Avro type and its logical type to the column type. Decimals are not included.
+"""Maps an Avro type and its logical type to the column type. The logical type ``decimal`` is not listed.
 
 A time of day is text, because Spark's tables have no type for a time of day.
 """
@@ -50,15 +50,15 @@ _WIDEST_DECIMAL = 38
 
 @dataclass(slots=True)
 class _Names:
-    """The named types of a schema while the schema is converted to normal form."""
+    """Collects the named types of a schema during its conversion to normal form."""
 
     imported: dict[str, Schema]
     defined: set[str] = field(default_factory=set)
 
 
 def normal_form(text: str, imports: Sequence[tuple[str, str]] = ()) -> Schema:
-    """The schema in normal form. ``imports`` has the (name, text) of each schema that ``text`` references. Raises
-    SqlError for an invalid schema."""
+    """Converts a schema to normal form. ``imports`` contains the pair (name, text) of each schema that ``text``
+    references. Raises SqlError for an invalid schema."""
     names = _Names({})
     for _, imported in imports:
         _collect(_parsed(imported), "", names.imported)
@@ -86,7 +86,7 @@ def _full(name: str, namespace: str) -> str:
 
 
 def _collect(schema: Schema, namespace: str, into: dict[str, Schema]) -> None:
-    """Adds the named types that a referenced schema defines to ``into``, by full name. The types keep their original
+    """Adds the named types of a referenced schema to ``into``, by full name. The types are not converted to normal
     form."""
     if isinstance(schema, list):
         for branch in schema:
@@ -164,10 +164,11 @@ def columns_of(
 ) -> tuple[tuple[str, str], ...]:
     """The columns of a schema in normal form, with their canonical types.
 
-    If ``is_plain`` is true, a type of Kafka Connect or Debezium counts as the Avro type that represents it.
+    If ``is_plain`` is true, the names of Kafka Connect's and Debezium's types are ignored: a column gets the type of
+    the Avro type that stores the values.
 
-    Raises SqlError for a field that no column type can represent. If ``needed`` is given, only the fields in ``needed``
-    cause this error; other fields that no column type can represent are left out.
+    Raises SqlError for a field that no column type can represent. If ``needed`` is not None, only the fields in
+    ``needed`` cause this error. All other fields without a column type are left out.
     """
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise SqlError(
@@ -187,8 +188,8 @@ def columns_of(
 
 
 def plain_type(schema: Schema, named: Mapping[str, Schema]) -> str | None:
-    """The canonical type of single values as Spark reads them; None for records, arrays, maps and unions of several
-    types, and for types that no column type can represent."""
+    """The canonical type of a scalar type, as Spark reads its values. None for records, arrays, maps and unions of
+    several types, and for types that no column type can represent."""
     schema = only_branch(schema, named)
     if isinstance(schema, list) or (isinstance(schema, dict) and schema["type"] in ("record", "array", "map")):
         return None
@@ -202,8 +203,8 @@ def other_types(schema: Schema, *, texts: Collection[str] = ()) -> dict[str, tup
     """Returns, for each field of a record, the canonical types that a column may have in addition to the type that
     :func:`columns_of` returns.
 
-    ``texts`` are the types that are allowed for a field of Avro's type ``string`` without a name of Kafka Connect.
-    NUMERIC stands for every precision and scale.
+    ``texts`` are the column types for a field whose Avro type is ``string`` without a name from Kafka Connect. NUMERIC
+    stands for every precision and scale.
     """
     named = definitions(schema)
 
@@ -218,8 +219,8 @@ def other_types(schema: Schema, *, texts: Collection[str] = ()) -> dict[str, tup
 
 
 def only_branch(schema: Schema, named: Mapping[str, Schema]) -> Schema:
-    """Returns the type of the values that are not null, with the definition of this type. A union of several such types
-    is returned unchanged."""
+    """Returns the definition of the only type in a union besides ``null``. A union with several such types is
+    returned unchanged. A schema that is not a union is replaced by its definition."""
     if isinstance(schema, list):
         real = [branch for branch in schema if branch != "null"]
         return only_branch(real[0], named) if len(real) == 1 else schema
@@ -237,7 +238,7 @@ class _Types:
     is_plain: bool = False
 
     def of(self, schema: Schema, path: tuple[str, ...], column: str) -> str:
-        """The canonical type of a value. ``path`` names the enclosing records."""
+        """The canonical type of a value with this schema. ``path`` contains the names of the enclosing records."""
         if isinstance(schema, str) and schema in self.named:
             schema = self.named[schema]
         if isinstance(schema, list):
@@ -296,8 +297,8 @@ class _Types:
 
 
 def is_widened(branches: Sequence[Schema]) -> bool:
-    """True for a union of two numeric types. Spark reads such a union as the wider of the two types, without their
-    logical types."""
+    """True for a union of ``int`` and ``long``, or of ``float`` and ``double``. Spark reads such a union as the
+    wider of the two types, and ignores their logical types."""
     return len(branches) == 2 and set(map(_base, branches)) in ({"int", "long"}, {"float", "double"})
 
 
@@ -313,10 +314,10 @@ def branch_name(branch: Schema) -> str:
 
 
 def union_names(branches: Sequence[Schema]) -> tuple[str, ...]:
-    """The names of the fields of the struct that a union becomes. The names are the names of the branches. The names
-    have no namespaces, unless two names would be equal without their namespaces.
+    """The field names of the struct to which a union is converted. Each field has the name of its branch. The namespace
+    is omitted, unless two names would then be equal.
 
-    The comparison is not case-sensitive, as for the names of columns.
+    Two names that differ only in case count as equal, as for columns.
     """
     full = [branch_name(branch) for branch in branches]
     short = [_short(name) for name in full]
@@ -335,7 +336,7 @@ def _refused(column: str, what: str) -> SqlError:
 def narrowed(schema: Schema, names: Collection[str]) -> Schema:
     """The schema of a record, reduced to these fields.
 
-    If the first occurrence of a named type is dropped, the type's definition moves to the next occurrence.
+    If this removes the first occurrence of a named type, the type's definition moves to the next occurrence.
     """
     return _reduced(schema, {schema["name"]: names})
 
@@ -345,8 +346,8 @@ ROWS_OF_ENVELOPE = ("before", "after")
 
 
 def narrowed_envelope(schema: Schema, names: Collection[str]) -> Schema:
-    """The schema of Debezium's events, reduced to the operation and the rows. The rows are reduced to the fields
-    ``names``."""
+    """The schema of Debezium's events, reduced to the operation and the two rows (:data:`ROWS_OF_ENVELOPE`). Each
+    row is reduced to the fields ``names``."""
     named = definitions(schema)
     kept: dict[str, Collection[str]] = {schema["name"]: ("op", *ROWS_OF_ENVELOPE)}
     for each in schema["fields"]:
@@ -357,11 +358,11 @@ def narrowed_envelope(schema: Schema, names: Collection[str]) -> Schema:
 
 
 def with_old_keys(schema: Schema, keys: Collection[str]) -> Schema:
-    """The schema of Debezium's events, in which the row ``before`` has only the fields ``keys``. A value in another
-    field of this row is skipped, so that this value cannot make the event unreadable.
+    """The schema of Debezium's events, in which the row ``before`` has only the fields ``keys``. Avro then skips the
+    values of all other fields in this row. Thus, none of these values can make the event unreadable.
 
-    The row ``before`` gets a record type of its own. This works because, if a union contains only one record type, Avro
-    reads any record as this type, regardless of the names of the two types.
+    The row ``before`` gets its own record type with a new name. Avro accepts the new name: if the reader's union
+    contains only one record type, Avro reads every record as this type, whatever its name.
     """
     named = definitions(schema)
 
@@ -379,8 +380,8 @@ def with_old_keys(schema: Schema, keys: Collection[str]) -> Schema:
 
 
 def _reduced(schema: Schema, kept: Mapping[str, Collection[str]], named: Mapping[str, Schema] | None = None) -> Schema:
-    """The schema with fewer fields. ``kept`` maps the names of record types to the fields that these record types keep.
-    ``named`` are the named types, by default those that the schema defines."""
+    """Removes fields from a schema. ``kept`` maps the name of a record type to the fields that it keeps; other
+    record types keep all fields. ``named`` are the definitions of named types; if None, those in the schema."""
     known = definitions(schema) if named is None else named
     seen: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""Makes Avro schemas for a sink's rows, and encodes the rows' values in Avro's binary form.
+"""Builds the Avro schema of a sink's rows, and encodes the rows in Avro's binary form.
 
 Each field is a union of ``null`` and the column's type, because every column may be NULL.
 """
@@ -97,7 +97,7 @@ def _type(kind: Any, column: str, path: tuple[str, ...]) -> Any:
 
 
 def encoder_of(schema: Any) -> Encoder:
-    """The function that encodes a value of this Avro type and appends it to a ``bytearray``."""
+    """Returns the function that encodes a value of this Avro type and appends the bytes to a ``bytearray``."""
     if isinstance(schema, list):
         return _nullable(encoder_of(schema[1]))
     kind = schema if isinstance(schema, str) else schema["type"]
@@ -132,8 +132,8 @@ def encoder_of(schema: Any) -> Encoder:
 
 
 def row_encoder(schema: Mapping[str, Any]) -> Callable[[bytes, Sequence[Any]], bytes]:
-    """Returns the function that writes a prefix and a record. The function takes a row's values in the order of the
-    schema's fields."""
+    """Returns a function that encodes a row as a prefix and an Avro record. The returned function takes the row's
+    values in the order of the schema's fields."""
     encoders = [encoder_of(each["type"]) for each in schema["fields"]]
 
     def encoded(prefix: bytes, row: Sequence[Any]) -> bytes:

@@ -1,5 +1,5 @@
-"""The Protobuf files, other than those in ``google/protobuf``, that a schema may import without a reference, because
-Confluent's registry contains the files.
+"""The Protobuf files that Confluent's registry contains. A schema can import these files without a reference. The files
+in ``google/protobuf`` are not listed here.
 
 The declarations list the names, numbers and types of the fields of ``confluent/meta.proto`` and ``confluent/type``
 (github.com/confluentinc/schema-registry) and of ``google/type`` (github.com/googleapis/googleapis).
@@ -99,7 +99,7 @@ _CONTENTS: Mapping[str, str] = {
 
 
 def builtin_protos() -> dict[str, str]:
-    """The text of each file, by the name with which a schema imports it."""
+    """The text of each file, by the name that a schema uses to import the file."""
     packages = {name: name.rpartition("/")[0].replace("/", ".") for name in _CONTENTS}
     return {
         f"{name}.proto": f'syntax = "proto3"; package {packages[name]}; {content}'

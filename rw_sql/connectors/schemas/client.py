@@ -1,8 +1,8 @@
-"""A client of a schema registry with Confluent's API, written with the standard library only.
+"""A client for schema registries with Confluent's API. The client uses only Python's standard library.
 
-A registry never assigns the same id to two schemas, so each process caches the schemas that it has read. But if a
-registry was deleted and created again, the new registry may assign the same ids to other schemas. A process therefore
-requests a cached schema again if the schema was last read more than a few seconds ago.
+A registry never assigns one id to two schemas, so each process caches the schemas that it has read. But if a registry
+is deleted and created again, the new registry may assign the old ids to different schemas. A process therefore requests
+a cached schema again if it was last read more than :data:`VERIFY_SECONDS` ago.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _USER, _PASSWORD = "schema.registry.username", "schema.registry.password"
 _CONTENT = "application/vnd.schemaregistry.v1+json"
 _CALL_SECONDS = 10.0
 VERIFY_SECONDS = 10.0
-"""The age in seconds after which a cached schema is read again before its next use."""
+"""A cached schema that was last read more than this number of seconds ago is read again before its next use."""
 _VERIFY_CALL_SECONDS = 2.0
 _MISSING = (40401, 40402, 40403)
-"""Confluent's error codes for a subject, a version and a schema that do not exist."""
+"""Confluent's error codes for a missing subject, a missing version and a missing schema, in this order."""
 _INCOMPATIBLE = (409, 42201)
 
 
 class RegistryError(Exception):
-    """Raised if the registry did not respond or refused the request. A later request may succeed. ``is_forbidden`` is
-    true if the registry recognizes the user but does not permit the request."""
+    """Raised if the registry did not respond, or if it refused the request. A later attempt may succeed.
+    ``is_forbidden`` is true if the registry accepted the login but does not permit the request."""
 
     is_forbidden = False
 
@@ -55,8 +55,8 @@ class RefusedSchemaError(RegistryError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A schema that another schema imports: the name used in the import, and the subject and version under which the
-    schema is registered."""
+    """A reference from one schema to another. ``name`` is the name that the import uses. ``subject`` and ``version``
+    identify the imported schema in the registry."""
 
     name: str
     subject: str
@@ -85,10 +85,9 @@ class _Cached:
 
 
 _known: dict[tuple[str, int], _Cached] = {}
-"""The schemas that this process has read; the keys consist of the registry's addresses and the schema's id."""
+"""The schemas that this process has read. The key is the pair of the registry's addresses and the schema's id."""
 _silent_since: dict[str, float] = {}
-"""Maps each registry, by the registry's addresses, to the time at which the registry last failed to respond to a
-request that verifies a cached schema."""
+"""Maps a registry's addresses to the time of its last failure to respond to the verification of a cached schema."""
 _lock = threading.Lock()
 
 
@@ -106,9 +105,10 @@ class RegistryClient:
         return addresses_of(self.options.get(ADDRESSES, ""))
 
     def schema(self, id_: int) -> RegisteredSchema | None:
-        """The schema with this id; None if there is no such schema. Raises RegistryError.
+        """The schema with this id; None if there is no such schema. Raises RegistryError if the schema is not cached
+        and the registry cannot be read.
 
-        If the registry does not respond or no longer has the schema, a cached schema is returned unchanged.
+        If the registry does not respond, or no longer has the schema, a cached schema is returned as it is.
         """
         key = (self.options.get(ADDRESSES, ""), id_)
         with _lock:
@@ -125,7 +125,8 @@ class RegistryClient:
         return made
 
     def _verified(self, cached: _Cached, key: tuple[str, int]) -> RegisteredSchema:
-        """Returns a cached schema, or the schema that the registry has at present under the same id."""
+        """Reads a cached schema again if :data:`VERIFY_SECONDS` have passed. Returns the registry's current schema
+        with this id, or the cached schema if the registry cannot be read."""
         now = time.monotonic()
         if now < max(cached.read_at, _silent_since.get(key[0], -VERIFY_SECONDS)) + VERIFY_SECONDS:
             return cached.schema
@@ -161,7 +162,7 @@ class RegistryClient:
         return tuple(dict.fromkeys(found))
 
     def register(self, subject: str, kind: str, text: str, *, is_quick: bool = False) -> int:
-        """Registers a schema, unless the schema is already registered. Returns the schema's id. Raises
+        """Registers a schema under a subject if it is not registered yet. Returns the schema's id. Raises
         RefusedSchemaError or RegistryError.
 
         If ``is_quick`` is true, makes only one attempt, with a short timeout.
@@ -171,8 +172,8 @@ class RegistryClient:
         return int(_part(self._post(path, body, is_quick=is_quick), "id"))
 
     def incompatibility(self, subject: str, kind: str, text: str) -> str | None:
-        """The reason why the registry would refuse this schema as the subject's next version; None if the registry
-        would accept the schema. Raises RegistryError."""
+        """The reason why the registry would refuse this schema as the subject's next version; None if it would
+        accept the schema. Raises RegistryError."""
         body = {"schema": text, **({} if kind == "AVRO" else {"schemaType": kind})}
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
         try:
@@ -196,8 +197,8 @@ class RegistryClient:
         )
 
     def _import(self, told: dict[str, Any], imports: dict[str, str]) -> None:
-        """Adds the schemas that a schema references directly and indirectly. A schema is added after the schemas that
-        it references."""
+        """Adds all schemas that a schema references, directly or indirectly, to ``imports``. Each schema is added
+        after the schemas that it references itself."""
         for each in told.get("references") or ():
             if each["name"] in imports:
                 continue
@@ -290,8 +291,9 @@ class RegistryClient:
         ) from error
 
     def _opener(self, url: str) -> urllib.request.OpenerDirector:
-        """Returns an opener that follows redirects only to the same server, because no other server may receive the
-        password. The opener does not follow the redirect of a POST, because the POST would become a GET."""
+        """Returns an opener for requests to ``url``. The opener follows a redirect only if the target is on the same
+        server, because no other server may receive the password. It never follows the redirect of a POST, because
+        ``urllib`` would send a GET instead."""
         import urllib.request
 
         class Redirects(urllib.request.HTTPRedirectHandler):
@@ -323,7 +325,7 @@ class RegistryClient:
 
 
 class _Unanswered(Exception):  # noqa: N818 - tried again, and then a RegistryError
-    """Raised if a single request got no usable response."""
+    """Raised if one attempt of a request gets no usable response."""
 
 
 def addresses_of(text: str) -> tuple[str, ...]:
@@ -338,8 +340,8 @@ def _has_login(address: str) -> bool:
 
 
 def address_fault(text: str) -> tuple[ErrorCode, str, str] | None:
-    """Returns the error in the value of ``schema.registry`` as code, message and hint. Returns None if the value is a
-    list of URLs. The message and the hint contain no login."""
+    """Returns the code, message and hint of the error in a value of ``schema.registry``. Returns None if the value
+    is a list of URLs without logins. The message and the hint never contain a login."""
     if any(map(_has_login, addresses_of(text))):
         message = f'property "{ADDRESSES}" must not contain a login'
         return INVALID_PROPERTY, message, f"{_USER} = '…', {_PASSWORD} = SECRET …"
@@ -352,8 +354,8 @@ def address_fault(text: str) -> tuple[ErrorCode, str, str] | None:
 
 
 def _part(told: Any, name: str) -> Any:
-    """Returns a member of a JSON response. If the member is missing, the response does not come from a schema registry,
-    and the function raises RegistryError."""
+    """Returns a member of a JSON response. Raises RegistryError if the member is missing, because the response is
+    then not from a schema registry."""
     if not isinstance(told, dict) or name not in told:
         raise RegistryError(
             f'an answer of the registry has no "{name}": check that {ADDRESSES} is the address of its API'

@@ -1,7 +1,7 @@
 """The types of Kafka Connect and of Debezium in Avro schemas.
 
-If Avro lacks a type, a converter of Kafka Connect writes the value as a plain number, string or record, with the type's
-name in ``connect.name``. Debezium's ``timestamp``, for example, is a ``long`` named
+For a type that Avro lacks, the converters of Kafka Connect write the value as a plain number, string or record, and put
+the type's name into the schema as ``connect.name``. Debezium's ``timestamp``, for example, is a ``long`` named
 ``io.debezium.time.MicroTimestamp``. A column can have the type that the name denotes, the plain type, or one of a few
 other types that can represent the same values.
 """
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
-"""Debezium's name of a decimal type whose values have different scales: a record with the ``scale`` and the unscaled
-``value``."""
+"""Debezium's name for decimals whose scale differs from value to value. Each value is a record with the fields
+``scale`` and ``value`` (the unscaled number)."""
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 CONNECT_TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
@@ -27,14 +27,14 @@ TIME_UNITS: Mapping[str, int] = {
     "io.debezium.time.MicroTime": 1_000_000,
     "io.debezium.time.NanoTime": 1_000_000_000,
 }
-"""Debezium's types that represent a time of day as a number, each with the number of its units in one second."""
+"""Debezium's types for a time of day as a number. Each type is mapped to the number of its units per second."""
 
 TIMESTAMP_UNITS: Mapping[str, int] = {
     "io.debezium.time.Timestamp": 1_000,
     "io.debezium.time.MicroTimestamp": 1_000_000,
     "io.debezium.time.NanoTimestamp": 1_000_000_000,
 }
-"""Debezium's types that represent a time without a zone as a number, each with the number of its units in one
+"""Debezium's types for a timestamp without a zone as a number. Each type is mapped to the number of its units per
 second."""
 
 DATE, ISO_DATE, ISO_TIME, ISO_TIMESTAMP, ZONED_TIMESTAMP = (
@@ -54,8 +54,8 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "io.debezium.data.Json": ("JSONB",),
     VARIABLE_DECIMAL: ("NUMERIC", _TEXT),
 }
-"""For each type's name, the possible column types. The first of these types is the column type that is derived from the
-schema. NUMERIC stands for every precision and scale."""
+"""Maps each type's name to the column types that can store its values. The first of these types is used if the
+statement does not declare the column. NUMERIC stands for every precision and scale."""
 
 _BASES: Mapping[str, str] = {
     **dict.fromkeys((*TIMESTAMP_UNITS, CONNECT_TIMESTAMP), "long"),
@@ -66,8 +66,8 @@ _BASES: Mapping[str, str] = {
     DATE: "int",
     VARIABLE_DECIMAL: "record",
 }
-"""Maps the name of each type to the Avro type that carries this name in the schemas of a Kafka Connect converter. On
-any other Avro type, the name is ignored."""
+"""Maps the name of each type to the Avro type for which the converters of Kafka Connect write this name. The name is
+ignored on any other Avro type."""
 
 TIMES_OF_LOGICAL: Mapping[str, tuple[str, int]] = {
     "date": ("date", 0),
@@ -78,35 +78,36 @@ TIMES_OF_LOGICAL: Mapping[str, tuple[str, int]] = {
     "local-timestamp-millis": ("timestamp", 1_000),
     "local-timestamp-micros": ("timestamp", 1_000_000),
 }
-"""For each logical type of Avro that is a time, the result of :func:`count_of`."""
+"""Maps each of Avro's logical types for dates and times to the result of :func:`count_of`."""
 
 _SMALL = ("int8", "int16")
 _MOST_DIGITS, _NO_DIGITS = 38, 64
 
 
 def connect_name(schema: Any) -> str | None:
-    """The name in the schema, if it is the name of a type of Kafka Connect or Debezium that a column can have; None for
-    any other schema."""
+    """The schema's ``connect.name``, if it is a type of Kafka Connect or Debezium that a column can store; otherwise
+    None."""
     name = str(schema.get("connect.name")) if isinstance(schema, dict) else ""
     return name if name in _COLUMNS and schema.get("type") == _BASES[name] else None
 
 
 def is_unnamed_text(schema: Any) -> bool:
-    """True for a string type without a name. The values of such a type may be numbers or bytes in text form."""
+    """True for a string type without ``connect.name`` and without a logical type. Its values may be numbers or bytes
+    in text form."""
     if isinstance(schema, dict):
         return schema.get("type") == "string" and "connect.name" not in schema and logical_of(schema) is None
     return bool(schema == "string")
 
 
 def is_small(schema: Any) -> bool:
-    """True for a whole number of at most 16 bits."""
+    """True for an ``int`` that Kafka Connect marks as an integer of 8 or 16 bits."""
     return isinstance(schema, dict) and schema.get("type") == "int" and schema.get("connect.type") in _SMALL
 
 
 def count_of(schema: Any) -> tuple[str, int] | None:
     """Returns how a whole number represents a time: the kind of time (``timestamp``, ``time`` or ``date``), and the
-    number of units per second (0 for days). None if the number is not a time of Debezium, Kafka Connect or a logical
-    type of Avro."""
+    number of units per second (0 for days). Returns None if the schema is not a date or time of Debezium, Kafka
+    Connect or Avro."""
     if not isinstance(schema, dict):
         return None
     name = str(schema.get("connect.name"))
@@ -117,8 +118,8 @@ def count_of(schema: Any) -> tuple[str, int] | None:
 
 
 def column_types(schema: Any) -> tuple[str, ...]:
-    """The canonical types that a column can have for a type of Kafka Connect or Debezium. If the type of a column is
-    derived from the schema, the column gets the first of these types. The result is empty for any other schema."""
+    """The canonical column types that can store a type of Kafka Connect or Debezium. The first of them is used if
+    the statement does not declare the column. The result is empty for any other schema."""
     name = connect_name(schema)
     if name is not None:
         return _COLUMNS[name]
@@ -126,8 +127,9 @@ def column_types(schema: Any) -> tuple[str, ...]:
 
 
 def bounded_decimal(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema of a decimal of Kafka Connect. If the converter did not know the number of digits (Debezium's
-    ``money``) and therefore wrote 64, the schema gets the maximum number of digits that a column can have."""
+    """Returns a decimal's schema with a precision that a column can have. If Kafka Connect's converter does not know
+    the number of digits, as for Debezium's ``money``, it writes 64; in this case, the precision becomes 38.
+    Otherwise, the schema is unchanged."""
     known = schema.get("connect.parameters") or {}
     is_unknown = schema.get("connect.name") == DECIMAL and "connect.decimal.precision" not in known
     if is_unknown and schema.get("precision") == _NO_DIGITS:

@@ -1,6 +1,6 @@
 """Derives the columns of records from a JSON Schema.
 
-Values are decoded as with ENCODE JSON; the schema only determines the columns' names and types.
+The schema determines only the names and types of the columns. Values are decoded as with ENCODE JSON.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 _TYPES = {"string": "CHARACTER VARYING", "integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN"}
 _IMPORTS = "_rw_imports"
-"""The member of a stored schema that contains the referenced schemas, by name."""
+"""The member in which a stored schema contains the schemas that it references, by name."""
 
 _ANYTHING = "JSONB"
-"""The column type of a value that no other column type fits. The column contains the value's JSON text."""
+"""The type of a column whose values fit no other column type. The column contains the JSON text of the value."""
 
 
 def with_imports(text: str, imports: Sequence[tuple[str, str]]) -> str:
@@ -32,10 +32,10 @@ def with_imports(text: str, imports: Sequence[tuple[str, str]]) -> str:
 
 
 def columns_of(text: str) -> tuple[tuple[str, str], ...]:
-    """The properties of an object schema, with their canonical types.
+    """The columns for an object schema: the name and the canonical type of each property.
 
-    ``text`` includes the schemas that it references (:func:`with_imports`). Raises SqlError if the schema does not
-    describe an object.
+    ``text`` is a result of :func:`with_imports`, and includes the schemas that it references. Raises SqlError if the
+    schema does not describe an object.
     """
     root = _parsed(text)
     documents = root.get(_IMPORTS, {}) if isinstance(root, dict) else {}
@@ -65,7 +65,8 @@ class _Reading:
     documents: Mapping[str, Any]
 
     def resolved(self, schema: Any, base: str, path: tuple[str, ...]) -> tuple[Any, str]:
-        """Returns the schema to which a ``$ref`` refers, and the document that contains this schema.
+        """Follows the schema's ``$ref``, if it has one. Returns the target schema, and the name of the document that
+        contains it.
 
         Raises SqlError if the target does not exist.
         """
@@ -86,8 +87,8 @@ class _Reading:
         return schema, base
 
     def type_of(self, schema: Any, base: str, path: tuple[str, ...]) -> str:
-        """The canonical type of a value. ``path`` contains the references (``$ref``) that were followed to reach the
-        value's schema."""
+        """The canonical type of a value. ``path`` contains each ``$ref`` that was followed on the way to the value's
+        schema."""
         if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
             reference = schema["$ref"] if not schema["$ref"].startswith("#") else base + schema["$ref"]
             if reference in path:

@@ -1,4 +1,4 @@
-"""The JSON Schema of a sink's rows in the form that ENCODE JSON writes."""
+"""Builds the JSON Schema for the rows that a sink with ENCODE JSON writes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLAIN: dict[str, dict[str, Any]] = {
     "date": {**_TEXT, "format": "date"},
     "timestamp": {**_TEXT, "format": "date-time"},
 }
-"""The JSON Schema of Spark's types. All types that are not listed, such as NUMERIC and TIMESTAMP, are written as
+"""Maps Spark's types to their JSON Schema. Values of all other types, such as NUMERIC and TIMESTAMP, are written as
 text."""
 
 

@@ -1,6 +1,5 @@
-"""Reads the logical types of Avro schemas. Avro ignores a logical type in three cases: Avro does not know the logical
-type, the logical type is on a type that cannot have it, or the attributes of the logical type are not valid. The value
-then has the plain type."""
+"""Reads the logical types of Avro schemas. Avro ignores a logical type that it does not know, that the underlying
+type cannot have, or whose attributes are invalid. The value then has the underlying type."""
 
 from __future__ import annotations
 
@@ -20,14 +19,14 @@ _TYPES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("time-micros", "timestamp-millis", "timestamp-micros", "timestamp-nanos"), ("long",)),
     **dict.fromkeys((f"local-timestamp-{unit}" for unit in ("millis", "micros", "nanos")), ("long",)),
 }
-"""Avro's logical types, each with the types that can have this logical type."""
+"""Maps each of Avro's logical types to the underlying types that can have it."""
 
 _SIZES: Mapping[str, int] = {"uuid": 16, "duration": 12}
-"""The sizes in bytes that a fixed type must have for these logical types."""
+"""The logical types that a ``fixed`` type can have only if it has a certain size, each with this size in bytes."""
 
 
 def logical_of(schema: Any) -> str | None:
-    """The logical type of a type; None if the type has no logical type, or if Avro ignores the logical type."""
+    """The logical type of a schema; None if it has no logical type, or if Avro ignores its logical type."""
     if not isinstance(schema, dict):
         return None
     name, kind = schema.get("logicalType"), schema.get("type")
@@ -39,7 +38,7 @@ def logical_of(schema: Any) -> str | None:
 
 
 def decimal_of(schema: Any) -> tuple[int, int] | None:
-    """Returns the precision and the scale of a decimal; None for another type."""
+    """Returns the precision and the scale of a decimal; None for any other schema."""
     return (schema["precision"], schema.get("scale", 0)) if logical_of(schema) == "decimal" else None
 
 

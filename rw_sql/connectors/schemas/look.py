@@ -1,4 +1,4 @@
-"""Reads the newest schema from a registry, or a schema file."""
+"""Reads a subject's newest schema from a registry, or reads a schema file."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 class SchemaLook:
     """A subject's newest schema.
 
-    If there is no such subject, the schema is None and ``present`` lists the existing subjects.
+    If there is no such subject, ``schema`` is None, and ``present`` contains the existing subjects.
 
-    If the registry cannot be read, ``error`` is the reason. ``is_unknown`` is true if the registry was not contacted;
-    ``rw-sql check``, for example, does not contact it.
+    If the registry cannot be read, ``error`` is the reason. ``is_unknown`` is true if no request was sent to the
+    registry. For example, ``rw-sql check`` sends none.
     """
 
     schema: RegisteredSchema | None = None
@@ -32,8 +32,8 @@ class SchemaLook:
 
 
 def look_at_subject(options: Mapping[str, str], subject: str) -> SchemaLook:
-    """Returns a subject's newest schema. ``options`` contain the values of secrets. Errors of the registry are
-    returned, never raised."""
+    """Returns a subject's newest schema. In ``options``, the values of secrets are already filled in. A
+    RegistryError is returned in ``error``, never raised."""
     client = RegistryClient(client_options(options))
     try:
         schema = client.latest(subject)
@@ -58,8 +58,9 @@ def read_schema_file(location: str) -> bytes:
 
 
 def registry_error(options: Mapping[str, str], *, is_login_enough: bool = False) -> str | None:
-    """Returns the reason why a registry cannot be read; None if the registry responds. ``options`` contain the values
-    of secrets. If ``is_login_enough`` is true, the user need not have the right to list all subjects."""
+    """Returns the reason why a registry cannot be read; None if the registry responds. In ``options``, the values of
+    secrets are already filled in. If ``is_login_enough`` is true, the result is also None if the registry accepts
+    the login but does not permit the user to list all subjects."""
     try:
         RegistryClient(client_options(options)).subjects()
     except RegistryError as error:

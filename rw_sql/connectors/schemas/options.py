@@ -1,4 +1,4 @@
-"""The options of FORMAT … ENCODE … that locate the schema of a source or sink."""
+"""The options of FORMAT … ENCODE … that determine where the schema of a source or sink is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECORD_NAME = "record_name_strategy"
 
 
 def is_of_schema(key: str) -> bool:
-    """True if an option of FORMAT … ENCODE … locates the schema."""
+    """True if ``key`` is an option that determines where the schema is."""
     return key == CONNECTION or load_spec("schema_registry").option(key) is not None
 
 
@@ -36,7 +36,7 @@ def needs_schema(encode: str, options: Mapping[str, str]) -> bool:
 
 
 def client_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The subset of the options that a registry's client needs."""
+    """The options that :class:`~rw_sql.connectors.schemas.client.RegistryClient` needs."""
     known = load_spec("schema_registry").options
     return {key: value for key, value in options.items() if key in known and known[key].is_of_connection}
 
@@ -51,7 +51,7 @@ def subject_of(options: Mapping[str, str], topic: str, *, is_key: bool = False) 
 
 
 def schema_fault(format: str, encode: str, options: Mapping[str, str], connector: str) -> EncodeFault | None:
-    """The error of the first schema option that conflicts with other options; None if there is no conflict.
+    """The error of the first schema option that is missing or conflicts with other options; None if there is no error.
 
     The error messages are the same as RisingWave's.
     """

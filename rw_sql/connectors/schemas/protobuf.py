@@ -1,8 +1,9 @@
 """Reads Protobuf messages. The module reads the descriptors of a schema from a registry or a file, derives columns from
 the descriptors, and converts messages to rows.
 
-A schema is stored as a descriptor set with its imports, in base64. The package ``protobuf`` reads messages, and
-``grpcio-tools`` compiles a registry's text; the extra ``rw-sql[registry]`` installs both.
+A schema is stored as a base64 text: the descriptor set of the schema and its imports. The package ``protobuf`` reads
+messages, and ``grpcio-tools`` compiles the text of a schema from a registry. The extra ``rw-sql[registry]`` installs
+both packages.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
 
     Convert = Callable[[Any], Any]
     WrittenTypes = Mapping[tuple[int, ...], tuple[str, ...]] | str
-    """The result of :func:`written_types` for the schema with which records were written, or the reason why records
-    with that schema cannot be read."""
+    """The result of :func:`written_types` for a writer's schema, or the reason why records with this schema cannot
+    be read."""
 
 HEAD_BYTES = 5
-"""The length of Confluent's frame before the path of a message's type: a zero byte and the schema's id."""
+"""The number of bytes that precede the path of the message's type in Confluent's frame: a zero byte and the schema's
+id."""
 
 _ANY = "google.protobuf.Any"
 _MAIN = "rw_sql_main.proto"
@@ -58,7 +60,7 @@ _PROTOC_SECONDS = 30.0
 
 
 class NoMessageError(Exception):
-    """Raised if the bytes are not a message of the schema."""
+    """Raised if the bytes are not a message of the expected type."""
 
 
 def _missing(error: ModuleNotFoundError) -> SqlError:
@@ -70,7 +72,7 @@ def _missing(error: ModuleNotFoundError) -> SqlError:
 
 
 def compiled(text: str, imports: Sequence[tuple[str, str]] = ()) -> str:
-    """Compiles a schema's text to a descriptor set, in base64. ``imports`` has the file name and the text of each
+    """Compiles a schema's text to a descriptor set in base64. ``imports`` contains the file name and the text of each
     schema that ``text`` imports.
 
     Raises SqlError if protoc rejects the text or the packages are not installed.
@@ -113,9 +115,9 @@ def _write(file: Path, content: str) -> None:
 
 
 def _refusal(arguments: Sequence[str], own: Path) -> str:
-    """The first error that protoc reports; empty if this error is not known. ``own`` is the folder of the schema. This
-    function runs protoc in a separate process, because protoc writes its errors to the standard error of its
-    process."""
+    """Runs protoc again in a separate process, and returns the first error that it reports. A separate process is
+    necessary because protoc writes errors only to its standard error. Returns the empty string if no error is found.
+    ``own`` is the folder that contains the schema."""
     command = [sys.executable, "-m", "grpc_tools.protoc", *arguments]
     try:
         ran = subprocess.run(command, capture_output=True, check=False, timeout=_PROTOC_SECONDS)
@@ -128,8 +130,8 @@ def _refusal(arguments: Sequence[str], own: Path) -> str:
 
 @dataclass(slots=True)
 class Messages:
-    """One message type of a stored schema. ``as_jsonb`` are the names of the message types that are read as JSON
-    text."""
+    """One message type of a stored schema. ``as_jsonb`` contains the names of message types; fields of these types
+    become JSON text."""
 
     stored: str
     message: str
@@ -178,8 +180,8 @@ class Messages:
     def columns(self, needed: Collection[str] | None = None) -> tuple[tuple[str, str], ...]:
         """The fields with their canonical types.
 
-        Raises SqlError for a field that no column type can represent. If ``needed`` is given, only the fields in
-        ``needed`` cause this error; other fields that no column type can represent are left out.
+        Raises SqlError for a field that no column type can represent. If ``needed`` is not None, only the fields in
+        ``needed`` cause this error. All other fields without a column type are left out.
         """
         message = self.descriptor
         found = []
@@ -223,12 +225,12 @@ class Messages:
         """Returns the function that reads a message as a row of these columns. The returned function raises
         NoMessageError with the reason if the bytes are not such a message.
 
-        ``types`` maps the first five bytes of a record's frame, which contain the id of a schema, to the
-        :data:`WrittenTypes` of that schema. If ``types`` is given, the returned function accepts only messages that
-        were written as this message type.
+        ``types`` maps the first :data:`HEAD_BYTES` bytes of a record, which contain the id of the writer's schema, to
+        the :data:`WrittenTypes` of this schema. If ``types`` is not None, the returned function accepts only messages
+        that were written as this message type.
 
-        An absent field is None if the schema distinguishes absence from the default value (messages, ``optional`` and
-        ``oneof``). Otherwise, an absent field has its default value.
+        If the schema distinguishes an absent field from its default value (messages, ``optional`` and ``oneof``), an
+        absent field becomes None. Otherwise, it gets its default value.
         """
         from google.protobuf import message as protobuf
         from google.protobuf import message_factory
@@ -329,7 +331,7 @@ def _is_repeated(each: Any) -> bool:
 
 
 def _has_required(message: Any, seen: set[str]) -> bool:
-    """True if a message, or a message inside it, has a required field (proto2 only)."""
+    """True if a message type, or the type of a message inside it, has a required field (proto2 only)."""
     if message.full_name in seen:
         return False
     seen.add(message.full_name)
@@ -344,8 +346,9 @@ def _is_map(each: Any) -> bool:
 
 
 def _message_path(data: bytes) -> tuple[tuple[int, ...], int]:
-    """Reads Confluent's frame of a message: a zero byte, the schema's id, and the path of the message's type in the
-    schema, as indexes. A path without indexes denotes the first type. Returns the path and the length of the frame."""
+    """Reads the frame that Confluent's serializer writes before a message: a zero byte, the schema's id, and the
+    path of the message's type in the schema. The path is a list of indexes; an empty list denotes the first type.
+    Returns the path and the length of the frame."""
     if data[:1] != b"\0":
         raise NoMessageError("failed to match the magic byte 0")
     if len(data) < HEAD_BYTES + 1:
@@ -359,10 +362,10 @@ def _message_path(data: bytes) -> tuple[tuple[int, ...], int]:
 
 
 def written_types(stored: str) -> dict[tuple[int, ...], tuple[str, ...]]:
-    """The message types of a compiled schema by their paths.
+    """Maps each path in Confluent's frame to the message types of a compiled schema that the path may denote.
 
-    A nested type may have several paths, because some writers count the types that protoc makes for maps, and other
-    writers do not.
+    For nested types, a path may be ambiguous: some writers count the types that protoc generates for maps, and others
+    do not.
     """
     from google.protobuf import descriptor_pb2
 

@@ -1,8 +1,8 @@
-"""Writes a sink's rows as Protobuf messages. The module makes the text of the schema, and encodes values in the binary
-form of proto3.
+"""Writes a sink's rows as Protobuf messages. The module generates the text of the schema, and encodes values in
+proto3's binary format.
 
-The binary form is described at https://protobuf.dev/programming-guides/encoding/. The package ``protobuf`` is not
-needed to write messages.
+For the binary format, see https://protobuf.dev/programming-guides/encoding/. The package ``protobuf`` is not needed to
+write messages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     Encoder = Callable[[bytearray, Any], None]
-    """Encodes a value, without its tag, and appends it to the ``bytearray``."""
+    """A function that encodes a value, without the field's tag, and appends the bytes to a ``bytearray``."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _TIMESTAMP = "google.protobuf.Timestamp"
@@ -52,7 +52,7 @@ def schema_text(message: str, columns: Mapping[str, Any]) -> str:
     ``message`` is the name of the message type and may begin with a package. The number of a field is the position of
     its column.
 
-    Raises SqlError for a column's name or type that Protobuf does not have.
+    Raises SqlError for a column whose name or type Protobuf does not support.
     """
     package, _, name = message.rpartition(".")
     body = _message(name, _fields(columns.items(), None), "")
@@ -63,7 +63,8 @@ def schema_text(message: str, columns: Mapping[str, Any]) -> str:
 
 
 def _fields(items: Any, column: str | None) -> list[tuple[str, Any, str]]:
-    """Checks the names of fields, and returns each field with its type and its column."""
+    """Checks the names of fields. Returns the name and the type of each field, and the table's column that contains
+    the field."""
     found = []
     for name, kind in items:
         if _NAME.fullmatch(name) is None:
@@ -95,7 +96,8 @@ def _message(name: str, fields: Sequence[tuple[str, Any, str]], indent: str) -> 
 
 
 def _nested_name(field: str, taken: set[str]) -> str:
-    """The name for the message of a nested field. No other field or message of the scope has this name."""
+    """Returns a name for the message type of a nested field. No other name in the enclosing message (``taken``) is
+    the same."""
     name = f"{field}_message"
     while name in taken:
         name += "_"
@@ -105,7 +107,7 @@ def _nested_name(field: str, taken: set[str]) -> str:
 
 def _declared(kind: Any, nested: str, column: str) -> tuple[str, Any]:
     """Returns the part of a field's declaration that precedes the field's name, such as ``repeated int64``. Also
-    returns the struct that is written as a message named ``nested``; None if the field needs no message."""
+    returns the struct for which the message type ``nested`` must be declared; None if the field contains no struct."""
     if isinstance(kind, dict) and kind["type"] == "array":
         word, made = _single(kind["elementType"], nested, column)
         return f"repeated {word}", made
@@ -140,8 +142,8 @@ def _refused(column: str, shown: str) -> SqlError:
 
 
 def row_encoder(columns: Sequence[tuple[str, Any]]) -> Callable[[bytes, Sequence[Any]], bytes]:
-    """Returns the function that writes a prefix and a message. The function takes a row's values in the order of
-    ``columns``, and raises UnwritableError."""
+    """Returns a function that encodes a row as a prefix and a message. The returned function takes the row's values
+    in the order of ``columns``, and raises UnwritableError."""
     encode = _message_encoder(columns)
 
     def encoded(prefix: bytes, row: Sequence[Any]) -> bytes:
@@ -153,8 +155,7 @@ def row_encoder(columns: Sequence[tuple[str, Any]]) -> Callable[[bytes, Sequence
 
 
 FIRST_MESSAGE = b"\0"
-"""The encoded index of a schema's first message. In Confluent's frame, the index of the message follows the id of the
-schema."""
+"""The path of a schema's first message type, as encoded in Confluent's frame after the schema's id."""
 
 
 def _message_encoder(columns: Sequence[tuple[str, Any]]) -> Callable[[bytearray, Sequence[Any]], None]:
@@ -235,7 +236,7 @@ def _map(number: int, name: str, key_kind: Any, value_kind: Any) -> Encoder:
 
 
 def _value(kind: Any) -> tuple[int, Encoder]:
-    """Returns the wire type of a value, and the function that writes the value."""
+    """Returns the wire type of values of this type, and the function that encodes them."""
     if not isinstance(kind, str):
         names = [name for name, _ in _inner(kind)]
         fields = _message_encoder(_inner(kind))

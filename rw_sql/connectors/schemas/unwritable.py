@@ -1,4 +1,4 @@
-"""The error for a value of a sink's row that an encoding with a schema cannot represent."""
+"""The error for a value in a sink's row that the sink's Avro or Protobuf encoding cannot represent."""
 
 
 class UnwritableError(Exception):

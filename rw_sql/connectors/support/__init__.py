@@ -1,5 +1,6 @@
-"""Code that several connector families use. It includes records and their readers (``records``), conversions of a
-sink's values, and files with secrets.
+"""Code that several connectors share. Examples are readers of records (``records``), conversions of a sink's values,
+and files that contain secrets.
 
-Imports: ``base``, ``formats``, ``sink``, ``spec``, ``object_stores``, ``packages``. Begin with ``typed_records``.
+This package may import ``base``, ``formats``, ``sink``, ``spec``, ``object_stores`` and ``packages``. Read
+``typed_records`` first.
 """

@@ -1,8 +1,8 @@
-"""Converts Spark's types to Arrow's and back, with the same result in every supported version of Spark.
+"""Converts Spark types to Arrow types and back. The results are the same in every supported version of Spark.
 
-The module calls private functions of PySpark. Before Spark 4.2, these functions have no argument for the time zone and
-use UTC. The functions convert times without a zone to times with a zone, unless an argument prevents this. Spark's
-workers receive this module by value.
+The module calls private functions of PySpark. Before Spark 4.2, these functions always use UTC; from Spark 4.2 on, the
+time zone is an argument. By default, the conversion to Spark types gives a zone to times without a zone; this module
+prevents that. Spark's workers receive this module by value.
 """
 
 from __future__ import annotations

@@ -11,5 +11,5 @@ if TYPE_CHECKING:
 
 
 def separator_of(options: Mapping[str, str]) -> str:
-    """The character between the fields of a line."""
+    """The character that separates the fields of a line."""
     return {"\\t": "\t"}.get(found := options.get(DELIMITER, ","), found)

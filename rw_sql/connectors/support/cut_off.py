@@ -1,4 +1,4 @@
-"""Ends a wait for a server that does not respond."""
+"""Ends another thread's wait for a server."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class HasDescriptor(Protocol):
 
 
 def cut_off(connection: HasDescriptor, *errors: type[Exception]) -> None:
-    """Shuts down the socket of a connection, so that a thread that waits for the server gets an error.
+    """Shuts down a connection's socket. A thread that waits for the server then gets an error.
 
     ``errors`` are the exceptions that :meth:`HasDescriptor.fileno` raises for a closed connection. This function raises
-    no error. The connection itself is not closed. If it were closed, the waiting thread would wait for a descriptor
-    that does not exist any more.
+    no error. It does not close the connection: the waiting thread would otherwise wait on a descriptor that no longer
+    exists.
     """
     with (
         contextlib.suppress(OSError, ValueError, *errors),

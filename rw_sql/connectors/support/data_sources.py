@@ -14,8 +14,8 @@ _SESSIONS = "org.apache.spark.sql.classic.SparkSession"
 def register_source(spark: SparkSession, source: type[DataSource]) -> None:
     """Registers a data source in a session, and makes this session the active session of the JVM's thread.
 
-    When Spark registers a data source, it checks the name in the thread's active session. Spark would refuse the name
-    if another session, which already has the data source, were active.
+    When Spark registers a data source, it looks up the name in the thread's active session, not in the given session.
+    If the active session already had a data source of this name, Spark would refuse the registration.
     """
     session: Any = spark
     getattr(session._jvm, _SESSIONS).setActiveSession(session._jsparkSession)

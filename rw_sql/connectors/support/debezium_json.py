@@ -1,4 +1,5 @@
-"""Change records in Debezium's envelope, with the schema that Kafka Connect's JSON converter expects.
+"""Builds change records in Debezium's envelope. Each record contains the schema that Kafka Connect's JSON converter
+expects.
 
 See https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-change-events-value
 """
@@ -23,8 +24,8 @@ _WORDS = {
     "double": "double",
     "binary": "bytes",
 }
-"""Maps Spark types to the names of Kafka Connect's types. A type that is not listed, such as a text type, NUMERIC or a
-time type, has the name ``string``, because its values are written as strings.
+"""Maps Spark types to the names of Kafka Connect's types. All other types, such as text, NUMERIC and time types, are
+named ``string``, because their values are written as strings.
 """
 
 _SOURCE_FIELDS = ({"field": "db", "type": "string"}, {"field": "table", "type": "string"})
@@ -33,7 +34,8 @@ _SOURCE_FIELDS = ({"field": "db", "type": "string"}, {"field": "table", "type": 
 def change_record(
     shape: SinkShape, operation: str, before: dict[str, Any] | None, row: dict[str, Any], now_ms: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The key and the value of one change. ``row`` is the new row, or the deleted row."""
+    """Returns the key and the value of one change's record. ``row`` is the new row; for a delete, it is the deleted
+    row."""
     key_schema, value_schema = _schemas(shape)
     op = "d" if operation == DELETE else "c" if operation == INSERT else "u"
     payload = {

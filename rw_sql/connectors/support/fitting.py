@@ -1,12 +1,12 @@
-"""Converts the values of Parquet files and of tables to the types of a source's columns. A value is converted either
-exactly or not at all.
+"""Converts values from Parquet files and tables to the types of a source's columns. A value is converted either exactly
+or not at all.
 
-Arrow's casts are not sufficient. Arrow matches the fields of structs by exact name only. Some of its casts change
-values: Arrow rounds floats to decimals, drops the time of day of a timestamp that becomes a date, converts every number
-except 0 to true, and converts a string with too large a number to infinity. Arrow accepts hexadecimal digits, times
-without minutes, years beyond 9999, and strings that are not UTF-8. Arrow refuses spaces around a number, and a plus
-sign before a number. Arrow also refuses to convert a decimal to a boolean. Finally, Arrow refuses to convert a whole
-number to a decimal type that has fewer digits than the greatest value of the number's type.
+Arrow's casts alone do not achieve this. Arrow matches the fields of structs only if their names are exactly equal. Some
+casts change values: they round floats to decimals, drop the time of day when a timestamp becomes a date, convert every
+number except 0 to true, and convert a string with too large a number to infinity. Some casts accept too much:
+hexadecimal digits, times without minutes, years after 9999, and strings that are not UTF-8. Other casts accept too
+little: Arrow refuses a number with spaces around it or a plus sign before it, refuses to convert a decimal to a
+boolean, and refuses to convert an integer to a decimal type that cannot hold every value of the integer's type.
 
 This module imports no other module of the package, because Spark's workers receive this module by value.
 """
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Fitted = tuple[pa.Array, NDArray[np.bool_]]
-    """An array of values of the wanted type, and a mask of the given values that do not fit this type. The values that
-    do not fit are NULL in the array."""
+    """The converted array, and a mask that is true for each given value that does not fit the wanted type. These
+    values are NULL in the array."""
 
 _FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
-"""The first and the last day of the years 1 to 9999, in days since 1970. ``_FIRST_MICROS`` and ``_LAST_MICROS`` are the
-first and the last microsecond of these years."""
+"""The first day of the year 1 and the last day of the year 9999, in days since 1970. ``_FIRST_MICROS`` and
+``_LAST_MICROS`` are the first and the last microsecond of this period, in microseconds since 1970."""
 
 _FIRST_GREGORIAN_DAY = -141_427
 _FIRST_GREGORIAN_MICROS = (_FIRST_GREGORIAN_DAY + 1) * 86_400_000_000
-"""The first day of the Gregorian calendar, 15 October 1582, and the first microsecond at which this day has begun in
-all time zones."""
+"""``_FIRST_GREGORIAN_DAY`` is the first day of the Gregorian calendar, 15 October 1582. ``_FIRST_GREGORIAN_MICROS``
+is the first microsecond at which this day has begun in all time zones."""
 
 NO_UTF_8 = "the value is not UTF-8"
-"""The reason that is reported for a string that a text column cannot store."""
+"""The error for a string that a text column cannot store."""
 
 _DIGITS = 38
 _WHOLE = r"^\s*[+-]?[0-9]+\s*\z"
@@ -54,10 +54,10 @@ _UTC = r"(?:Z|[+-]00(?::?00)?)$"
 
 
 def matches(wanted: Sequence[str], given: Iterable[str]) -> dict[str, str | None]:
-    """Maps each wanted name to the given name that matches the wanted name. An equal name takes precedence over a name
-    that differs only in case. The value is None if no given name matches.
+    """Maps each wanted name to the matching given name; None if no given name matches. An equal name takes precedence
+    over a name that differs only in case.
 
-    If several wanted names differ from each other only in case, each of them matches only an equal name.
+    Wanted names that differ from each other only in case match only equal names.
     """
     names = list(given)
     folded = {name.lower(): name for name in reversed(names)}
@@ -71,8 +71,8 @@ def matches(wanted: Sequence[str], given: Iterable[str]) -> dict[str, str | None
 def fitted(given: pa.Array, wanted: pa.DataType, *, is_julian: bool = False) -> Fitted:
     """Converts the values to the wanted type.
 
-    If ``is_julian`` is true, dates and times before 15 October 1582 are counted by the Julian calendar, and therefore
-    do not fit.
+    If ``is_julian`` is true, the given dates and times before 15 October 1582 are in the Julian calendar. They do not
+    fit.
     """
     given = plain_form(given)
     if given.type == wanted and not _has_checks(wanted):
@@ -89,15 +89,16 @@ def fitted(given: pa.Array, wanted: pa.DataType, *, is_julian: bool = False) -> 
 
 
 def plain_form(given: Any) -> Any:
-    """The values without the encodings that Arrow restores from a Parquet file. Nested values keep their encodings."""
+    """The values without the Arrow encodings, such as dictionaries, that a Parquet file can restore. Nested values
+    keep their encodings."""
     if pa.types.is_dictionary(given.type):
         return plain_form(given.dictionary_decode())
     return given.cast(pa.string()) if pa.types.is_string_view(given.type) else given
 
 
 def _has_checks(kind: pa.DataType) -> bool:
-    """True if the values of the type must be checked, because they may not fit: dates and times may be outside the
-    years 1 to 9999, and strings may not be UTF-8."""
+    """True if even values of exactly this type may not fit: dates and times can be outside the years 1 to 9999, and
+    strings can be invalid UTF-8."""
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_string(kind):
         return True
     return any(_has_checks(kind.field(at).type) for at in range(kind.num_fields))
@@ -164,8 +165,8 @@ def _map(given: Any, wanted: Any, is_julian: bool) -> Fitted:
 
 
 def _rows_of(given: Any, lengths: NDArray[np.int64], is_wrong: NDArray[np.bool_]) -> tuple[pa.Array, NDArray[np.bool_]]:
-    """Returns the offsets of lists with these lengths; a length is NULL for a list that is NULL. Also returns a mask of
-    the lists with an item that does not fit."""
+    """Returns the offsets of lists with these lengths; the offset of a list that is NULL is NULL. Also returns a
+    mask of the lists that contain an item that does not fit."""
     ends = np.concatenate(([0], np.cumsum(lengths)))
     is_null = np.asarray(given.is_null())
     wrongs = np.concatenate(([0], np.cumsum(is_wrong)))[ends]
@@ -191,8 +192,8 @@ def _plain(given: Any, wanted: pa.DataType, is_julian: bool) -> Fitted:
 
 
 def _readable(text: Any, wanted: pa.DataType) -> Any:
-    """Returns the strings in a form that Arrow can read. A string that does not denote a value of the wanted type
-    becomes NULL, even if Arrow would read this string."""
+    """Returns the strings in a form that Arrow can parse. A string becomes NULL if it does not denote a value of the
+    wanted type, even if Arrow would parse it."""
     if pa.types.is_integer(wanted):
         forms = _WHOLE
     elif pa.types.is_decimal(wanted):
@@ -208,7 +209,7 @@ def _readable(text: Any, wanted: pa.DataType) -> Any:
 
 
 def _ready(given: Any, wanted: pa.DataType) -> Any:
-    """Converts the values to a type or a form from which Arrow can cast them to the wanted type."""
+    """Converts the values to a type or a text form that Arrow can cast to the wanted type."""
     if pa.types.is_integer(given.type) and pa.types.is_decimal(wanted):
         return given.cast(pa.decimal128(_DIGITS, 0))
     if is_text(given.type) and pa.types.is_timestamp(wanted):
@@ -224,12 +225,12 @@ def _ready(given: Any, wanted: pa.DataType) -> Any:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """True for strings of either size."""
+    """True for Arrow's types ``string`` and ``large_string``."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _cast(given: Any, wanted: pa.DataType, options: pc.CastOptions) -> pa.Array:
-    """Returns the values after a cast by Arrow. A value that Arrow refuses to cast is NULL."""
+    """Casts the values with Arrow. A value that Arrow refuses to cast becomes NULL."""
     try:
         return given.cast(options=options)
     except pa.ArrowNotImplementedError:
@@ -242,7 +243,7 @@ def _cast(given: Any, wanted: pa.DataType, options: pc.CastOptions) -> pa.Array:
 
 
 def _is_changed(given: Any, made: Any) -> pa.Array:
-    """Returns a mask of the values that a cast has changed without an error."""
+    """Returns a mask of the values that Arrow's cast changed without reporting an error."""
     has, wanted = given.type, made.type
     if pa.types.is_floating(has) and pa.types.is_floating(wanted):
         is_changed = pc.and_(pc.is_inf(made), pc.invert(pc.is_inf(given)))
@@ -285,8 +286,8 @@ def _is_early(given: Any) -> pa.Array:
 
 
 def _moments(number: Any, wanted: pa.DataType) -> Fitted:
-    """Converts numbers to times. The size of a number determines its unit, as for JSON; see
-    ``docs/reference/formats.md``."""
+    """Converts numbers to timestamps. The magnitude of a number determines its unit (seconds to nanoseconds), as for
+    JSON; see ``docs/reference/formats.md``."""
     is_nanos = pc.invert(_is_below(number, 10**17))
     micros = pc.case_when(
         pc.make_struct(_is_below(number, 10**11), _is_below(number, 10**14), pc.invert(is_nanos)),

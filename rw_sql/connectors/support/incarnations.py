@@ -1,9 +1,9 @@
-"""Compares incarnations of splits, and derives the incarnations of objects in Google Cloud Storage.
+"""Compares incarnations of splits. Changes of an object's metadata in Google Cloud Storage do not count.
 
-The ETag of an object in Google Cloud Storage is a protobuf message in base64: field 1 is the object's generation, which
-identifies the content of the object, and field 2 is the metageneration, which counts the changes of the object's
-metadata. Positions may contain such an ETag, after the object's size and a hyphen. This module imports no other module
-of the package, because Spark's workers receive this module by value.
+The ETag of an object in Google Cloud Storage is a Protobuf message in base64. Field 1 is the object's generation, which
+identifies its content. Field 2 is its metageneration, which counts the changes of its metadata. The incarnation of such
+an object consists of its size, a hyphen and its ETag. This module imports no other module of the package, because
+Spark's workers receive this module by value.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ import binascii
 import re
 
 _GENERATION, _METAGENERATION = 0x08, 0x10
-"""The protobuf tags of the two fields in an ETag. Both fields are variable-length integers."""
+"""The Protobuf tags of the two fields in an ETag. Both fields are varints."""
 
 _SIZE_AND_ETAG = re.compile(r"([0-9]+-)([A-Za-z0-9+/]+={0,2})")
 
 
 def gcs_tag(generation: int) -> str:
-    """The ETag that an object of this generation has until its metadata changes."""
+    """The ETag of an object of this generation whose metadata has not changed since."""
     return base64.b64encode(bytes((_GENERATION, *_varint(generation), _METAGENERATION, 1))).decode()
 
 
 def is_same_incarnation(first: str, second: str) -> bool:
-    """True if two incarnations are equal, or differ only in the metadata of an object in Google Cloud Storage."""
+    """True if two incarnations are equal, or if they differ only in the metageneration of an object in Google Cloud
+    Storage."""
     return first == second or _without_metageneration(first) == _without_metageneration(second)
 
 
 def _without_metageneration(incarnation: str) -> str:
-    """Returns an incarnation in which the result of :func:`gcs_tag` replaces the ETag of Google Cloud Storage. An
-    incarnation without such an ETag is returned unchanged."""
+    """If an incarnation contains an ETag of Google Cloud Storage, replaces it with the result of :func:`gcs_tag` for
+    its generation. Returns an incarnation without such an ETag unchanged."""
     found = _SIZE_AND_ETAG.fullmatch(incarnation)
     generation = None if found is None else _generation_of(found[2])
     return incarnation if found is None or generation is None else f"{found[1]}{gcs_tag(generation)}"
@@ -61,8 +62,8 @@ def _varint(number: int) -> bytes:
 
 
 def _read_varint(message: bytes, start: int) -> tuple[int | None, int]:
-    """Returns a variable-length integer, and the position after this integer. If the message ends inside the integer,
-    the first result is None."""
+    """Decodes a varint. Returns the number, and the position after the varint. The number is None if the message
+    ends inside the varint."""
     number = 0
     for at in range(start, len(message)):
         number |= (message[at] & 0x7F) << 7 * (at - start)

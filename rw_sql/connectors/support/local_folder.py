@@ -1,4 +1,4 @@
-"""Checks whether a local folder is writable, without writing."""
+"""Checks whether a local folder is writable, without writing to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rw_sql.connectors.sink import SinkLook
 
 
 def look_at_folder(path: str, *, must_be_empty: bool = False) -> SinkLook:
-    """Checks that files can be written to the folder, or that the folder can be created."""
+    """Checks that this process can write files to the folder, or can create the folder."""
     folder = Path(path)
     try:
         if must_be_empty and folder.is_dir() and any(folder.iterdir()):

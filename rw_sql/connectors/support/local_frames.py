@@ -1,4 +1,5 @@
-"""Makes DataFrames of rows in this process's memory, and marks DataFrames whose rows do not fit into this memory."""
+"""Creates DataFrames from rows in this process's memory, and marks DataFrames whose rows are too many for this
+memory."""
 
 from __future__ import annotations
 
@@ -19,20 +20,20 @@ _large: WeakSet[DataFrame] = WeakSet()
 
 
 def noted_as_large(frame: DataFrame) -> DataFrame:
-    """Marks a DataFrame that has far more rows than its range of offsets suggests, and returns the DataFrame."""
+    """Marks a DataFrame that has far more rows than its number of offsets suggests. Returns the DataFrame."""
     _large.add(frame)
     return frame
 
 
 def is_large(frame: DataFrame) -> bool:
-    """True for a DataFrame that :func:`noted_as_large` has marked. The rows of such a DataFrame must not be collected
-    in this process."""
+    """True for a DataFrame that :func:`noted_as_large` has marked. The caller must not collect the rows of a marked
+    DataFrame in this process."""
     return frame in _large
 
 
 class _Active:
-    """Contains the sessions of all calls of :func:`keeping_active_session` that are in progress. Also contains the
-    session that was PySpark's active session before these calls."""
+    """``in_use`` contains the sessions of all running ``with`` blocks of :func:`keeping_active_session`. ``before``
+    is the session that was PySpark's active session before these blocks."""
 
     lock = threading.Lock()
     in_use: list[Any] = []  # noqa: RUF012 - one list for the whole process, like PySpark's active session
@@ -41,10 +42,11 @@ class _Active:
 
 @contextmanager
 def keeping_active_session(spark: SparkSession) -> Iterator[None]:
-    """A context manager inside which a job may call ``createDataFrame``.
+    """A context manager that restores PySpark's active session at its end. Jobs must call ``createDataFrame`` inside
+    it.
 
     ``createDataFrame`` makes its session the active session of PySpark, for all threads of the process. Without this
-    context manager, ``SparkSession.active()``, pandas on Spark and notebooks would use the session of a job.
+    context manager, ``SparkSession.active()``, pandas on Spark and notebooks would afterwards use the job's session.
     """
     from pyspark.sql import SparkSession as Sessions
 
@@ -65,11 +67,11 @@ def keeping_active_session(spark: SparkSession) -> Iterator[None]:
 
 
 def local_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """Returns a DataFrame of a table's rows. The executors need no Python to read this DataFrame, in contrast to a
-    DataFrame that was made from a list of rows.
+    """Returns a DataFrame with the rows of an Arrow table. The executors need no Python to read it, unlike a DataFrame
+    that was created from a list of rows.
 
     PySpark's ``createDataFrame`` drops all batches after an empty batch that is neither the first nor the last
-    (observed with Spark 4.0 to 4.2). Empty batches are therefore removed first.
+    (observed with Spark 4.0 to 4.2). This function therefore removes empty batches first.
     """
     import pyarrow as pa
 

@@ -1,5 +1,5 @@
-"""Removes the secrets from messages of other systems and their clients, so that error messages can contain these
-messages."""
+"""Removes secrets from the messages of other systems and their clients. rw_sql can then quote these messages in its
+own errors."""
 
 from __future__ import annotations
 
@@ -18,47 +18,48 @@ HIDDEN = "[secret]"
 """The text that replaces a secret in a message."""
 
 _HEADER = re.compile(r"(\b(?:invalid|illegal)\b[^\n]*?\bheader value\b).*", re.IGNORECASE)
-"""Matches the message of a client that refuses a header. The message contains the header's value, which is often a
-credential."""
+"""Matches a client's message that it refuses an HTTP header. The message contains the header's value, which is often
+a credential."""
 
 _SHORTEST_KNOWN = 8
-"""The minimum length of the secrets that are replaced in messages of any origin. A shorter secret may be an ordinary
+"""The minimum length of the secrets that :func:`remember_secrets` remembers. A shorter secret may be an ordinary
 word."""
 
 _SHORTEST_WORD = 4
-"""The minimum length of the secrets that are replaced wherever they are a word of a message."""
+"""The minimum length of the secrets that are replaced wherever they appear as a word in a message. For shorter
+secrets, see :func:`without_secrets`."""
 
 _BEFORE_SECRET = rf"((?i:{SECRET_WORDS})\w*['\"]?\s*[=:]\s*b?['\"]?|//[^\s/:@]*:(?=[^\s/@]+@))"
-"""Matches the text before the value of a secret in a message: the name of a property, or the user in an address."""
+"""Matches the text that precedes a secret in a message: the name of a property, or the user in an address."""
 
 _USERS_KEY = re.compile(
     r"(?:^|(?<!secret)[._])(?:user|username|access|access[._]key|access_key_id|account_name|client_id)$"
 )
-"""Matches the names of properties whose values are not secret, even if a statement takes a value from a SECRET
-object."""
+"""Matches the names of properties whose values are not secret, such as a user's name. This applies even if a
+statement takes the value from a SECRET object."""
 
 _BORDER = r"(?:(?<!\w)|(?<=\\[nrt0])|(?<=\\x[0-9a-f]{2})|(?<=\\u[0-9a-f]{4})|(?<=%[0-9A-Fa-f]{2}))"
-"""Matches the position before a word. Such a position is at the beginning of the message, after a character that is not
-part of a word, or after an escaped character."""
+"""Matches the position before a word: the beginning of the message, or the position after a character that is not
+part of a word, or after an escape sequence such as ``\\n``."""
 
 _known: set[str] = set()
 _lock = threading.Lock()
 
 
 def without_password(message: object, options: Mapping[str, str]) -> str:
-    """Returns a message of a database or its client as a single line. In this line, ``[secret]`` replaces the secrets
-    in ``options`` and the value of the option ``password``."""
+    """Returns a message from a database or its client as one line. ``[secret]`` replaces the secrets in ``options``
+    and the value of the option ``password``."""
     return " ".join(without_secrets(str(message), options, ("password",)).split())
 
 
 def without_secrets(message: str, options: Mapping[str, str], keys: Collection[str] = ()) -> str:
-    """Returns a message in which ``[secret]`` replaces some values of ``options``: the values that are secrets, and the
-    values whose keys are in ``keys``.
+    """In a message, replaces two kinds of values of ``options`` with ``[secret]``: values that are marked as secret
+    (:class:`SecretText`), and values whose keys are in ``keys``.
 
-    A value is found with and without white space at its ends. It is also found in the forms in which Python writes
-    strings and bytes, and in the form in which URLs contain values. Two kinds of values are replaced only after the
-    name of a property or in the user part of an address: values of fewer than four characters, and values that are also
-    a word in an option that is not secret, such as the host.
+    A value is found with and without white space at its ends. It is also found as a Python literal of a string or of
+    bytes, and with the percent-encoding of URLs. Two kinds of values are replaced only after a property's name or in
+    the user part of an address: values of fewer than four characters, and values that are also a word in an option that
+    is not secret, such as the host.
     """
     secrets = {value for key, value in options.items() if isinstance(value, SecretText) or key in keys}
     shown = (value for key, value in options.items() if not (isinstance(value, SecretText) or key in keys))
@@ -69,9 +70,9 @@ def remember_secrets(options: Mapping[str, str], names: Collection[str] = ()) ->
     """Remembers the secrets in ``options``, so that :func:`without_known_secrets` replaces them in the messages of this
     process.
 
-    A secret of fewer than eight characters is not remembered, because it may be an ordinary word. The following values
-    are not remembered either: a user's name, a word in an option that is not secret, a value in ``names``, and the
-    value of an option without a name.
+    A secret of fewer than eight characters is not remembered, because it may be an ordinary word. The following secrets
+    are not remembered either: a user's name, a secret that is also a word in an option that is not secret, a secret
+    that is in ``names``, and the value of an option whose key is empty.
     """
     secrets = {
         value for key, value in options.items() if key and isinstance(value, SecretText) and not _USERS_KEY.search(key)
@@ -86,7 +87,7 @@ def remember_secrets(options: Mapping[str, str], names: Collection[str] = ()) ->
 
 
 def without_known_secrets(message: str) -> str:
-    """Returns a message in which ``[secret]`` replaces all secrets that this process remembers.
+    """In a message, replaces all secrets that this process remembers with ``[secret]``.
 
     A secret inside a longer word is not replaced, because a part of an ordinary word may equal a secret by chance.
     """
@@ -96,8 +97,8 @@ def without_known_secrets(message: str) -> str:
 
 
 def _words(values: Iterable[str]) -> set[str]:
-    """Returns the words of those values that messages show, such as the parts of an address. Values that contain a
-    password are left out."""
+    """Splits values that are not secret into words, such as the parts of an address. Values that contain a password
+    are left out."""
     shown = [value for value in values if not contains_password(value)]
     return {*shown, *(word for value in shown for word in re.findall(r"\w+", value))}
 
@@ -112,7 +113,7 @@ def _without(message: str, secrets: Iterable[str], shown: Collection[str] = ()) 
 
 
 def _patterns(secret: str, shown: Collection[str]) -> dict[str, str]:
-    """The forms of a secret in messages, each with the pattern that finds this form."""
+    """The forms in which a secret can appear in messages, each with the pattern that finds it."""
     patterns = {}
     for text in (secret, secret.strip()):
         for form in (repr(text)[1:-1], repr(text.encode())[2:-1], quote(text, safe=""), quote_plus(text)):

@@ -1,4 +1,4 @@
-"""Makes all parts of a Spark schema in JSON nullable."""
+"""Makes all columns and nested fields of a Spark schema, given as JSON, nullable."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 def nullable_schema(schema: str) -> str:
     """Returns a Spark schema in JSON in which all columns, and all parts of their types, are nullable.
 
-    Columns must be nullable because only the keys of a deleted row are known. Parts of types must be nullable because
-    of tables with a TIMESTAMP column. Such a table lists its Delta features, and Delta then requires a further feature
-    for columns and fields that are not nullable.
+    Columns must be nullable, because only the keys of a deleted row are known. Parts of types must be nullable because
+    of Delta tables with a TIMESTAMP column: such a table lists its features, and would then need another feature for
+    fields that are not nullable.
     """
     return nullable_fields(json.loads(schema)["fields"])
 

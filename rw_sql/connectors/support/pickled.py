@@ -10,7 +10,7 @@ _OURS = "rw_sql"
 
 
 def frozen(connector: object) -> str:
-    """Serializes a connector. A third-party connector is serialized together with its package."""
+    """Serializes a connector. The result of a third-party connector includes the code of the connector's package."""
     from pyspark import cloudpickle
 
     package = type(connector).__module__.partition(".")[0]
@@ -22,7 +22,8 @@ def frozen(connector: object) -> str:
 
 
 def thawed(text: str) -> Any:
-    """Deserializes a connector from a text that the driver of this Spark process has written."""
+    """Deserializes the result of :func:`frozen`, which must come from this Spark application's driver: untrusted
+    text could run any code."""
     from pyspark import cloudpickle
 
     return cloudpickle.loads(base64.b64decode(text))

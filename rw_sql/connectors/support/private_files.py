@@ -3,11 +3,12 @@
 Each process has its own folder for these files and deletes the folder at exit. New processes delete the folders that
 killed processes left behind.
 
-On a cluster, executors on other hosts need some of the files at the same paths. The driver sends these files in a task
-(see :mod:`rw_sql.runtime.spark.executors`), and the executor keeps a copy of the folder. Each folder contains a file
-for each of its *holders*: the process that made the folder, and the executors that use the folder or its copy. A folder
-is deleted only if all of its holders have ended. The functions that executors call are sent by value, because executors
-may not have this package. These functions therefore use only the standard library and no state of this module.
+On a cluster, executors on other hosts need some of the files, at the paths that the files have on the driver's host.
+The driver sends these files in a task (see :mod:`rw_sql.runtime.spark.executors`), and the executor keeps a copy of the
+folder. Each folder contains a file for each of its *holders*: the process that made the folder, and the executors that
+use the folder or its copy. Other processes delete a folder only if all of its holders have ended. Executors may not
+have this package, so the functions that they call are sent by value. These functions use only the standard library, and
+no variables of this module that can change.
 """
 
 from __future__ import annotations
@@ -36,21 +37,21 @@ _HOLDER = ".held-by-"
 _ALIVE = "alive"
 
 _for_executors: dict[str, str] = {}
-"""The contents of the files that executors need, by path."""
+"""Maps the path of each file that executors need to its contents."""
 
 _making = threading.Lock()
 
 
 class SecretText(str):
-    """A string that marks an option's value as secret. The methods that are inherited from ``str`` return unmarked
-    strings."""
+    """The value of an option that is secret. The methods that are inherited from ``str`` return ordinary strings,
+    which are not marked as secret."""
 
     __slots__ = ()
 
 
 def private_file(value: str) -> Path:
-    """Returns the path of a file that contains a value. Equal values share one file, and a file never changes after its
-    creation."""
+    """Returns the path of a file with this value, and creates the file if necessary. Equal values share one file,
+    whose content never changes."""
     file = _folder() / hashlib.sha256(value.encode()).hexdigest()[:32]
     if not file.exists():
         _write(str(_present_folder() / file.name), value)
@@ -58,7 +59,7 @@ def private_file(value: str) -> Path:
 
 
 def _present_folder() -> Path:
-    """Returns this process's folder. If the folder was deleted, it is made again."""
+    """Returns this process's folder. If the folder was deleted, this function creates it again."""
     folder = _folder()
     if not folder.exists():  # Some systems delete folders in /tmp after several days.
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -68,7 +69,8 @@ def _present_folder() -> Path:
 
 @contextlib.contextmanager
 def temporary_private_file(data: bytes) -> Iterator[Path]:
-    """A context manager that provides a file. The file contains ``data`` and exists inside the ``with`` block."""
+    """A context manager that creates a file with ``data``, yields its path, and deletes it at the end of the
+    ``with`` block."""
     handle, path = tempfile.mkstemp(dir=_present_folder(), prefix=".")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -79,8 +81,8 @@ def temporary_private_file(data: bytes) -> Iterator[Path]:
 
 
 def share_with_executors(values: Iterable[object]) -> None:
-    """Marks files as needed on executors. ``values`` are options of a reader that runs on executors. A value that is
-    not the path of a private file of this process has no effect."""
+    """Marks private files as needed on executors. ``values`` are the options of a reader that runs on executors.
+    Values that are not paths of this process's private files are ignored."""
     if not _made_folder.cache_info().currsize:
         return
     folder = str(_folder())
@@ -92,7 +94,7 @@ def share_with_executors(values: Iterable[object]) -> None:
 
 
 def files_for_executors() -> dict[str, str]:
-    """Returns the contents of the files that executors need, by path. All of these files are in one folder."""
+    """Maps the path of each file that executors need to its contents. All of these files are in one folder."""
     return dict(_for_executors)
 
 
@@ -112,9 +114,9 @@ def _made_folder() -> Path:
 
 @atexit.register
 def _remove_own() -> None:
-    """Deletes this process's folder after the jobs have ended, because the jobs may use or make files until then. At
-    exit, Python first runs the functions that were registered last. The function that stops the jobs is registered
-    after this function, and therefore runs before it."""
+    """Deletes this process's folder at exit. The jobs must have ended by then, because they use and create files in
+    it. Python runs exit functions in the reverse order of their registration. The function that stops the jobs is
+    registered later than this one, and therefore runs first."""
     if _made_folder.cache_info().currsize:
         shutil.rmtree(_made_folder(), ignore_errors=True)
 
@@ -122,8 +124,8 @@ def _remove_own() -> None:
 def receive(files: Mapping[str, str], pid: int) -> str:
     """Writes the files of a driver at the same paths on this host, for the executor with this process id.
 
-    Existing files are not changed. Returns the reason why the executor cannot use the files; empty if the executor can
-    use them.
+    The content of existing files is not changed. Returns the reason why the executor cannot use the files; the empty
+    string if it can use them.
     """
     folder = os.path.dirname(next(iter(files)))
     try:
@@ -149,8 +151,8 @@ def receive(files: Mapping[str, str], pid: int) -> str:
 
 
 def discard(folder: str) -> None:
-    """Deletes the copy of a driver's folder that executors on this host use. Does nothing on a host where the folder is
-    the driver's own."""
+    """Deletes this host's copy of a driver's folder. Does nothing on the driver's own host, where the folder is not
+    a copy."""
     with contextlib.suppress(OSError):
         holders = _holders(folder)
         if holders and not any(holder.get("is_driver") for holder in holders):
@@ -158,7 +160,7 @@ def discard(folder: str) -> None:
 
 
 def remove_abandoned(parent: str) -> None:
-    """Deletes this user's folders of private files whose holders have all ended."""
+    """Deletes each of this user's folders of private files if all of the folder's holders have ended."""
     with contextlib.suppress(OSError):
         for name in os.listdir(parent):
             path = os.path.join(parent, name)
@@ -170,8 +172,8 @@ def remove_abandoned(parent: str) -> None:
 
 
 def hold(folder: str, pid: int, *, is_driver: bool) -> None:
-    """Records that a process on this host uses a folder. Without such a record, or as soon as the process has ended,
-    other processes may delete the folder."""
+    """Records that a process on this host is a holder of a folder. After all recorded processes have ended, other
+    processes may delete the folder."""
     host, boot, space = _place()
     note = {"host": host, "boot": boot, "space": space, "pid": pid, "start": _start(pid), "is_driver": is_driver}
     text = json.dumps(note, sort_keys=True)
@@ -182,8 +184,8 @@ def hold(folder: str, pid: int, *, is_driver: bool) -> None:
 
 def executor_pid() -> int:
     """Returns the process id of the executor to which this Python process belongs. The executor is the nearest JVM
-    among the parent processes. If no such JVM is found, for example on a system without /proc, the result is the parent
-    process."""
+    among this process's three closest ancestors. If there is no JVM among them, or if the system has no /proc, the
+    result is the parent process."""
     pid = os.getppid()
     with contextlib.suppress(OSError, IndexError, ValueError):
         for _ in range(3):
@@ -196,7 +198,7 @@ def executor_pid() -> int:
 
 
 def _write(path: str, text: str) -> None:
-    """Writes a file in such a way that no other process sees an incomplete file."""
+    """Writes a file atomically: other processes never see an incomplete file."""
     handle, made = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".")  # Readable by this user only.
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
@@ -241,7 +243,7 @@ def _holders(folder: str) -> list[dict[str, object]]:
 
 
 def _has_ended(holder: Mapping[str, object]) -> bool:
-    """True if a holder has surely ended. A process of another host, or of another container, counts as running."""
+    """True if a holder has certainly ended. A process on another host or in another container counts as running."""
     if not holder:
         return True
     host, boot, space = _place()
@@ -254,8 +256,8 @@ def _has_ended(holder: Mapping[str, object]) -> bool:
 
 
 def _place() -> tuple[str, str, str]:
-    """Returns the identities of this host, of the host's present boot, and of the namespace of process ids. The last
-    two are empty on systems other than Linux."""
+    """Returns the host's name, the id of its current boot, and the id of this process's PID namespace. On systems
+    other than Linux, the two ids are empty."""
     boot = space = ""
     with contextlib.suppress(OSError):
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
@@ -265,7 +267,7 @@ def _place() -> tuple[str, str, str]:
 
 
 def _start(pid: int) -> str:
-    """The start time of a process, as :func:`rw_sql.runtime.support.processes.process_start` returns it."""
+    """The start time of a process, in the form that :func:`rw_sql.runtime.support.processes.process_start` returns."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""Quotes the names of columns for the SQL statements in hints."""
+"""Quotes column names for the SQL statements that hints suggest."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def in_query(name: str) -> str:
-    """Returns a column's name for a query of CREATE SINK or for a Spark statement. The name is quoted if it is not a
-    plain identifier."""
+    """Returns a column's name in the form that CREATE SINK's query or a Spark statement needs: with quotes unless it
+    is a plain identifier."""
     return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"

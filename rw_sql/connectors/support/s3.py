@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _ANSWERED = ("ACCESS_DENIED", "AccessDenied", "HTTP status 403 (Forbidden)")
-"""If a request to list buckets fails with one of these error codes, the keys are valid but do not have the permission
-to list buckets."""
+"""The errors of a request to list buckets that show that the keys are valid, but lack the permission to list
+buckets."""
 
 _UNKNOWN_KEYS = ("InvalidAccessKeyId", "INVALID_ACCESS_KEY_ID", "SignatureDoesNotMatch", "SIGNATURE_DOES_NOT_MATCH")
 
@@ -21,7 +21,7 @@ _UNKNOWN_KEYS = ("InvalidAccessKeyId", "INVALID_ACCESS_KEY_ID", "SignatureDoesNo
 def look_at_store(options: Mapping[str, str], *, timeout: float) -> SinkLook:
     """Checks the keys by listing the buckets.
 
-    Valid keys without the permission to list buckets pass the check. Errors are returned, never raised.
+    Valid keys that lack the permission to list buckets also pass the check. Errors are returned, never raised.
     """
     from pyarrow.fs import AwsStandardS3RetryStrategy, FileSelector, S3FileSystem
 

@@ -1,5 +1,5 @@
-"""Converts batches to the form that a sink's target requires. For example, the functions convert values to JSON, or
-keep only the last row of each key."""
+"""Converts the rows of a batch to the form that a sink's target requires. For example, a function converts values to
+JSON, and another keeps only the last row of each key."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ else:
 
 
 def json_rows(rows: pa.Table, columns: Sequence[str], *, with_nan_text: bool = True) -> Iterator[dict[str, Any]]:
-    """The rows as JSON values, in the order of the rows.
+    """Yields each row as a dict of JSON values, in the order of the rows.
 
-    Timestamps with a zone are ISO 8601 in UTC with microseconds; TIMESTAMP and DATE have no zone. NUMERIC is text,
-    because most readers parse a JSON number as a float. BYTEA is base64. If ``with_nan_text`` is true, NaN and
-    infinities are text. Otherwise, they remain numbers, for which :func:`to_json` raises ValueError.
+    Timestamps with a zone become ISO 8601 text in UTC with microseconds; TIMESTAMP and DATE become text without a zone.
+    NUMERIC becomes text, because most readers parse a JSON number as a float. BYTEA becomes base64 text. If
+    ``with_nan_text`` is true, NaN and infinities become text. Otherwise, they remain floats, for which :func:`to_json`
+    raises ValueError.
     """
     if not columns:
         yield from ({} for _ in range(rows.num_rows))
@@ -44,14 +45,15 @@ def json_rows(rows: pa.Table, columns: Sequence[str], *, with_nan_text: bool = T
 
 
 def to_json(value: Any) -> bytes:
-    """A value of :func:`json_rows` as UTF-8 text without spaces. Raises ValueError for NaN and infinities."""
+    """Encodes a result of :func:`json_rows` as compact JSON in UTF-8. Raises ValueError for NaN and infinities."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def plain_keys(rows: pa.Table, column: str) -> list[bytes]:
-    """Returns a key column in the form of ``KEY ENCODE TEXT`` or ``BYTES``: each value becomes text or bytes.
+    """Returns the keys for ``KEY ENCODE TEXT`` or ``KEY ENCODE BYTES``: bytes are unchanged, and any other value
+    becomes UTF-8 text.
 
-    Raises RefusedRowsError for NULL, which has no such form.
+    Raises RefusedRowsError if a key is NULL.
     """
     values = python_values(rows.column(column), column)
     missing = [at for at, value in enumerate(values) if value is None]
@@ -73,7 +75,7 @@ def json_values(rows: pa.Table, name: str) -> list[Any]:
 
 def python_values(column: pa.ChunkedArray, name: str) -> list[Any]:
     """Returns a column's values as Python objects. Raises RefusedRowsError for values that Spark allows but Python
-    cannot represent: dates and times outside the years 1 to 9999, and strings that are not UTF-8."""
+    does not: dates and times outside the years 1 to 9999, and strings that are not UTF-8."""
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
@@ -88,7 +90,7 @@ def python_values(column: pa.ChunkedArray, name: str) -> list[Any]:
 
 
 def _unreadable(value: pa.Scalar[Any]) -> str | None:
-    """The reason why a value has no equivalent in Python; None if the value has an equivalent."""
+    """The reason why Python cannot represent a value; None if it can."""
     try:
         value.as_py()
     except UnicodeDecodeError:
@@ -103,9 +105,10 @@ def refused_rows(
 ) -> list[Refusal]:
     """Finds the rows that a target refuses, by bisection.
 
-    ``attempt`` is a function that tries to write rows. It either writes all of these rows and returns None, or writes
-    none of these rows and returns the refusal of one row. If ``attempt`` is called with a single row, the refusal must
-    have all details. Otherwise, details may be missing. Indexes in the result refer to ``rows``.
+    ``attempt`` is a function that tries to write some rows. It either writes all of them and returns None, or writes
+    none of them and returns the refusal of one row. If it gets a single row, its refusal must have all details;
+    otherwise, details may be missing. If ``only_first`` is true, the search ends at the first refused row. Indexes in
+    the result refer to ``rows``.
     """
     found: list[Refusal] = []
 
@@ -127,7 +130,7 @@ def refused_rows(
 
 
 def _converter(kind: pa.DataType, with_nan_text: bool = True) -> Converter | None:
-    """Returns the function that converts a type's values to JSON; None if no conversion is needed."""
+    """Returns the function that converts values of a type to JSON values; None if the values need no conversion."""
     if pa.types.is_timestamp(kind):
         return _zoned if kind.tz else lambda at: str(at.isoformat(timespec="microseconds"))
     if pa.types.is_date(kind):
@@ -180,8 +183,8 @@ def _key_text(key: Any) -> str:
 
 
 def last_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Returns the last row of each key, in the original order. Null counts as an ordinary key value. The numbers 0.0
-    and -0.0 are equal, except within nested keys."""
+    """Returns the last row of each key, in the original order. NULL is a key value like any other. 0.0 and -0.0 are
+    the same key, except inside nested values."""
     if rows.num_rows < 2 or not keys:
         return rows
     at = "__at"
@@ -193,8 +196,8 @@ def last_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values in a form that Arrow accepts as a group key. Nested values become texts, and equal values have equal
-    texts. Among floating-point numbers, 0.0 and -0.0 become equal, and all NaN values become equal."""
+    """The values in a form that Arrow accepts as a group key. Nested values become text; equal values have equal
+    text. Among floating-point numbers, 0.0 and -0.0 become equal, and all NaN values become equal."""
     kind = values.type
     if pa.types.is_floating(kind):
         return pc.if_else(pc.is_nan(values), pa.scalar(math.nan, kind), pc.add(values, pa.scalar(0.0, kind)))
@@ -208,8 +211,8 @@ def comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _exact_parts(value: pa.Scalar[Any]) -> Any:
-    """Returns the value, with numbers in place of dates and times, and with bytes in place of strings. In contrast to
-    ``as_py``, the function accepts every value."""
+    """Converts a value to Python objects. Dates and times become numbers, and strings become bytes. Unlike
+    ``as_py``, this function accepts every value."""
     kind = value.type
     if not value.is_valid:
         return None
@@ -225,8 +228,8 @@ def _exact_parts(value: pa.Scalar[Any]) -> Any:
 
 
 def without_deleted_values(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Returns the rows. In deleted rows, NULL replaces the values of all columns except ``keys``. The target therefore
-    cannot refuse a deleted row because of a value that the target does not need."""
+    """In deleted rows, replaces the values of all columns except ``keys`` with NULL. The target thus cannot refuse a
+    delete because of a value that it does not need."""
     is_gone = pc.equal(rows.column(OP), DELETE)
     if not pc.any(is_gone).as_py():
         return rows
@@ -239,9 +242,8 @@ def without_deleted_values(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def without_unreadable_old_values(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, frozenset[int]]:
-    """Returns the rows, with NULL in place of each value of an old row that Python cannot represent. Also returns the
-    indexes of these old rows. An old row is a deleted row or the row before an update. The values of deleted rows in
-    the columns ``keys`` are kept."""
+    """In deleted rows and ``update_before`` rows, replaces values that Python cannot represent with NULL. Values of
+    deleted rows in the columns ``keys`` are not replaced. Also returns the indexes of the changed rows."""
     is_deleted = pc.equal(rows.column(OP), DELETE)
     is_before = pc.equal(rows.column(OP), UPDATE_BEFORE)
     at = pa.array(range(rows.num_rows), pa.int64())
@@ -261,7 +263,7 @@ def without_unreadable_old_values(rows: pa.Table, keys: Sequence[str]) -> tuple[
 
 
 def split_by_op(rows: pa.Table, op: str) -> tuple[pa.Table, pa.Table]:
-    """Returns the rows with an operation other than ``op``, and the rows with ``op``. Both results lack the column
-    OP."""
+    """Returns first the rows whose operation is not ``op``, and then the rows whose operation is ``op``. Both tables
+    lack the column :data:`OP`."""
     is_op = pc.equal(rows.column(OP), op)
     return rows.filter(pc.invert(is_op)).drop_columns([OP]), rows.filter(is_op).drop_columns([OP])

@@ -1,8 +1,8 @@
-"""Encodes and decodes split states as JSON. All connectors whose positions are numbers use one format: ``{"offset": 42,
-…}``.
+"""Encodes and decodes the states of splits as JSON. All connectors whose positions are numbers use the format
+``{"offset": 42, …}``.
 
-``offset`` is the next record to read. ``cluster``, ``incarnation`` and ``term`` are present only if known. A bare
-number is accepted as a state that contains only the offset.
+``offset`` is the offset of the next record to read. ``cluster``, ``incarnation`` and ``term`` are present only if they
+are known. A number alone is accepted as a state with only an offset.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONGEST = 200
 
 
 def encode_state(state: SplitState) -> str:
-    """Encodes a state as JSON without spaces; the offset is the last member."""
+    """Encodes a state as JSON without spaces. ``offset`` is the last member."""
     return f"{_before_offset(state.cluster, state.incarnation, state.term)}{state.offset}}}"
 
 
@@ -41,7 +41,7 @@ def _before_offset(cluster: str | None, incarnation: str | None, term: int | Non
 
 
 def decode_state(split: str, text: str, most: int = MAX_OFFSET) -> SplitState:
-    """Decodes a state from JSON or from a bare number. Raises SqlError INVALID_SPLIT_STATE with the reason.
+    """Decodes a state from JSON or from a number alone. Raises SqlError INVALID_SPLIT_STATE with the reason.
 
     ``most`` is the greatest valid offset.
     """
@@ -57,7 +57,7 @@ def decode_state(split: str, text: str, most: int = MAX_OFFSET) -> SplitState:
 def _identity_before_offset(text: str) -> tuple[str | None, str | None, int | None] | None:
     """Parses the cluster, the incarnation and the term from the part of a state's JSON that precedes the offset.
 
-    Returns None if ``text`` is not such a part."""
+    Returns None if ``text`` does not have this form."""
     try:
         state = _decode_any("", text + _OFFSET_LAST_NUMBER)
     except SqlError:

@@ -1,5 +1,5 @@
-"""Implements ``scan.startup.mode`` with ``earliest``, ``latest`` and ``timestamp``. The module checks the options, and
-determines the first offsets."""
+"""Implements the values ``earliest``, ``latest`` and ``timestamp`` of ``scan.startup.mode``. The module checks the
+options, and determines the offsets at which reading begins."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ TIME = "scan.startup.timestamp.millis"
 
 
 def check_startup(spec: ConnectorSpec, options: Mapping[str, str]) -> None:
-    """Raises OptionError if a time is set without the mode ``timestamp``, or if this mode is set without a time."""
+    """Raises OptionError if a time is set in a mode other than ``timestamp``, or if no time is set in the mode
+    ``timestamp``."""
     mode = _mode(spec, options)
     if mode == "timestamp" and TIME not in options:
         raise OptionError(
@@ -40,10 +41,10 @@ def check_startup(spec: ConnectorSpec, options: Mapping[str, str]) -> None:
 def first_offset(
     spec: ConnectorSpec, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]
 ) -> int:
-    """The offset at which reading begins in a split without a state.
+    """The offset at which reading begins in a split that has no stored state.
 
-    ``at_times`` maps splits to their offsets at the time :func:`startup_time`. In the mode ``timestamp``, a split that
-    is not in ``at_times`` begins at its end.
+    ``at_times`` maps splits to their offsets at the time that :func:`startup_time` returns. In the mode ``timestamp``,
+    a split that is not in ``at_times`` is read from its end.
     """
     match _mode(spec, options):
         case "latest":

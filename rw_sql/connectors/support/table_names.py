@@ -1,4 +1,4 @@
-"""Splits the name of a database's table into its parts, and compares two spellings of a name."""
+"""Splits the name of a database table into its parts, and brings all spellings of a name into one form."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
 
 
 def two_parts(table: str, quotes: str) -> tuple[str, str] | None:
-    """Returns the two parts of ``schema.table``; None if the text is not such a name. Each part may be enclosed in one
-    of the quotation marks ``quotes``. Within quotes, a doubled quotation mark denotes a single quotation mark."""
+    """Returns the two parts of ``schema.table``; None if the text is not such a name. Each part may be enclosed in
+    one of the quotation marks in ``quotes``. Inside the quotes, two quotation marks in a row stand for one."""
     parts = list(_parts(table, quotes))
     return (parts[0], parts[1]) if len(parts) == 2 and all(parts) else None
 
 
 def plain_name(table: str, quotes: str) -> str:
-    """Returns ``schema.table`` with quotes only around parts that need quotes, so that all spellings of a name have the
-    same plain name. The plain name uses the first quotation mark of ``quotes``. A text that :func:`two_parts` cannot
+    """Returns ``schema.table`` with quotes only around the parts that need them. Thus, all spellings of a name have
+    the same plain name. The quotes are the first quotation mark in ``quotes``. A text that :func:`two_parts` cannot
     split is returned unchanged."""
     parts = two_parts(table, quotes)
     return table if parts is None else ".".join(_plain(part, quotes) for part in parts)

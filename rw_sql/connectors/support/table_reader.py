@@ -1,4 +1,4 @@
-"""A Spark Python data source for the parts of an upstream that a connector reads as Arrow tables."""
+"""A Spark data source in Python, for connectors that read an upstream in parts, as Arrow tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PartReader(Protocol):
-    """Reads one part of an upstream. A reader is serialized, because Spark's Python processes call it too."""
+    """Reads parts of an upstream. A reader must be serializable, because Spark's Python processes also use it."""
 
     def read(self, options: Mapping[str, str], part: Any) -> Iterator[pa.Table]:
         """Reads the records of a part, as tables with the columns of the data source."""
@@ -29,7 +29,7 @@ class PartReader(Protocol):
 
 
 class _TableReader(DataSourceReader):
-    """Reads each part in a separate task."""
+    """Lets a separate task read each part."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         config = json.loads(Path(options["config"]).read_text(encoding="utf-8"))
@@ -70,8 +70,8 @@ class TableDataSource(DataSource):
 def read_parts(
     spark: SparkSession, reader: PartReader, options: Mapping[str, str], parts: Sequence[Any], columns: str
 ) -> DataFrame:
-    """Reads the records of all parts. Each part is a JSON value. ``columns`` is the schema of the records, as Spark's
-    DDL or JSON."""
+    """Returns the records of all parts. Each part is a JSON value that ``reads`` understands. ``columns`` is the
+    schema of the records, as Spark's DDL or JSON."""
     config = {"reader": frozen(reader), "options": dict(options)}
     share_with_executors(options.values())
     register_source(spark, TableDataSource)

@@ -1,4 +1,5 @@
-"""Converts rows of a table to the types of a source's columns. A value that does not fit exactly becomes an error.
+"""Converts the rows of a table to the types of a source's columns. A value that cannot be converted exactly becomes an
+error.
 
 Spark's casts are used only where they cannot change a value, such as INT to BIGINT. For all other conversions, such as
 DOUBLE to NUMERIC, :mod:`rw_sql.connectors.support.fitting` converts the values through Arrow, in the same way as the
@@ -69,8 +70,8 @@ _OF_ARROW: tuple[type[DataType], ...] = (
 
 
 def typed_records(frame: DataFrame, split: str, row: str, offset: Column) -> DataFrame:
-    """Returns rows as records. A record has the columns ``_rw_row``, which is a struct of the columns, and
-    ``_rw_fault``, which is the error of a value that does not fit."""
+    """Converts rows to records. A record has two columns: ``_rw_row`` is a struct of the source's columns, and
+    ``_rw_fault`` is the error of a value that does not fit, or NULL."""
     wanted = StructType.fromDDL(row) if row else StructType()
     if not isinstance(wanted, StructType):
         raise TypeError("a list of columns is a struct")
@@ -93,8 +94,8 @@ def typed_records(frame: DataFrame, split: str, row: str, offset: Column) -> Dat
 
 
 def cast_columns(frame: DataFrame, columns: Mapping[str, str]) -> DataFrame:
-    """Returns the rows with these columns and types. If a value does not fit its type, reading the rows raises an
-    error."""
+    """Returns a DataFrame with these columns and types. If a value does not fit its type, each action that reads the
+    value raises an error."""
     wanted = [StructField(name, _type_of(kind)) for name, kind in columns.items()]
     made = _rows(frame, wanted, [])
     found = []
@@ -113,15 +114,15 @@ def _type_of(kind: str) -> DataType:
 
 
 def quoted(name: str) -> str:
-    """A name quoted for Spark."""
+    """The name in the quotes that Spark SQL uses."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def _rows(frame: DataFrame, wanted: Sequence[StructField], more: Sequence[Column]) -> DataFrame:
-    """Returns a frame with the columns of ``more``, the column ``_rw_row`` with the wanted columns, and the column
+    """Returns a DataFrame with the columns ``more``, the struct ``_rw_row`` of the wanted columns, and the column
     ``_rw_fault``.
 
-    Raises AnalysisException if the frame lacks a column.
+    Raises AnalysisException if the given DataFrame lacks a wanted column.
     """
     values: list[Column] = []
     faults: list[Column] = []
@@ -160,15 +161,13 @@ def _rows(frame: DataFrame, wanted: Sequence[StructField], more: Sequence[Column
 
 
 def _fault_of(column: str, *, is_text: bool = False) -> str:
-    """Returns the error of a value that does not fit. ``is_text`` is true if both the value and the column are
-    strings."""
+    """Returns the error for a value that does not fit its column. ``is_text`` is true if both types are strings."""
     return f"column {column}: " + (value_fitting.NO_UTF_8 if is_text else "the value does not fit the column's type")
 
 
 def _is_lossless(has: DataType, wanted: DataType) -> bool:
-    """True if Spark's cast changes no value, in a session whose time zone is UTC. A cast of a value with parts to text
-    loses information, because Spark's text of such a value, for example ``{1, x}``, does not describe the value
-    completely."""
+    """True if Spark's cast changes no value, in a session whose time zone is UTC. A cast of a struct, array or map
+    to text loses information, because Spark's text, for example ``{1, x}``, does not describe the value completely."""
     if has.simpleString() == wanted.simpleString() or isinstance(has, NullType):
         return True
     match has, wanted:
@@ -194,10 +193,10 @@ def _is_lossless(has: DataType, wanted: DataType) -> bool:
 
 
 def _is_fit(value: Column, has: DataType, wanted: DataType) -> Column | None:
-    """Returns the condition that all dates and times in a value are in the years 1 to 9999, and that all strings in the
-    value are UTF-8. Parts of the value that the wanted type does not have are not checked.
+    """Returns the condition that all dates and times in a value are in the years 1 to 9999, and that all of its strings
+    are valid UTF-8. Fields that the wanted type lacks are not checked.
 
-    Returns None if the value has no dates, times or strings to check. The condition is true for NULL.
+    Returns None if the type contains no dates, times or strings to check. The condition is true for NULL.
     """
     match has, wanted:
         case StructType(), StructType():
@@ -241,10 +240,10 @@ def _has_arrow(kind: DataType) -> bool:
 
 
 def _fitted(value: Column, has: DataType, wanted: DataType) -> Column:
-    """Casts a value to the wanted type. The cast must be possible without loss (:func:`_is_lossless`).
+    """Casts a value to the wanted type. The caller ensures that the cast is lossless (:func:`_is_lossless`).
 
-    The fields of structs are matched by name. Spark's CAST would match them by their order, which changes if a field of
-    the upstream table is added or moved.
+    Matches the fields of structs by name. Spark's CAST would match them by position, which changes if a field is added
+    or moved in the upstream table.
     """
     if has.simpleString() == wanted.simpleString():
         return value
@@ -264,13 +263,15 @@ def _fitted(value: Column, has: DataType, wanted: DataType) -> Column:
 
 
 def _pairs(has: StructType, wanted: StructType) -> list[tuple[StructField, StructField | None]]:
-    """The wanted fields, each with the field of the same name (ignoring case), if there is such a field."""
+    """Pairs each wanted field with the given field of the same name. An exactly equal name takes precedence over one
+    that differs in case. None if there is no such field."""
     known = {field.name.lower(): field for field in has.fields} | {field.name: field for field in has.fields}
     return [(field, known.get(field.name) or known.get(field.name.lower())) for field in wanted.fields]
 
 
 def _through_arrow(given: DataFrame, row: StructType, schema: StructType) -> DataFrame:
-    """Uses Arrow in Spark's Python processes to convert the columns ``_0``, ``_1`` … to the fields of ``row``."""
+    """Converts the columns ``_0``, ``_1`` … to the types of the fields of ``row``. Spark's Python processes do this
+    with Arrow."""
     import sys
 
     from pyspark import cloudpickle

@@ -18,9 +18,10 @@ _FIRST, _LAST = "TIMESTAMP_NTZ '0001-01-01 00:00:00'", "TIMESTAMP_NTZ '9999-12-3
 
 
 def in_years(value: Column, kind: DataType) -> Column | None:
-    """The condition that a date or time is in the years 1 to 9999; NULL if the value is NULL. None for other types.
+    """Returns the condition that a date or time is in the years 1 to 9999. The condition is NULL for NULL. Returns None
+    for types other than dates and times.
 
-    Few programs can read dates and times in other years. Not even Spark's own functions for Python can read them.
+    Few programs can read dates and times outside of these years. Not even Spark's own Python functions can.
     """
     match kind:
         case DateType():

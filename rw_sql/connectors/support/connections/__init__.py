@@ -1,4 +1,5 @@
-"""Connections to servers: a pool that keeps connections open, and TLS contexts made from a connector's options.
+"""Connections to servers. The package contains a pool of open connections, and builds TLS contexts from a connector's
+options.
 
-Imports: the other modules of ``support``. Begin with ``connection_pool``.
+This package may import the other modules of ``rw_sql.connectors.support``. Read ``connection_pool`` first.
 """

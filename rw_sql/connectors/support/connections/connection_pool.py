@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LIFE_SECONDS = 30.0
-"""The maximum age of an idle client in seconds.
+"""When a client is put back into the pool, the pool closes idle clients that were created more than this number of
+seconds ago.
 
 The limit exists because server names may resolve to other servers later.
 """
@@ -23,7 +24,7 @@ _MOST_IDLE = 16
 
 
 class Pooled(Protocol):
-    """A client with one connection. One thread at a time uses the client."""
+    """A client with one connection. The pool lends it to one thread at a time."""
 
     @property
     def is_open(self) -> bool:
@@ -49,11 +50,11 @@ class _Idle(Generic[A, C]):
 
 
 class ConnectionPool(Generic[A, C]):
-    """A pool of clients for any number of addresses. A client serves one thread at a time, so concurrent threads get
+    """A pool of clients for any number of addresses. Each client serves one thread at a time; concurrent threads get
     different clients.
 
     ``failed`` is the class of the errors that a failed connection or request raises. ``answered`` are the classes of
-    the errors after which a connection remains usable.
+    errors after which the connection is still usable.
     """
 
     def __init__(
@@ -67,8 +68,8 @@ class ConnectionPool(Generic[A, C]):
         self._pid = os.getpid()
 
     def use(self, address: A, ask: Callable[[C], T]) -> T:
-        """Calls ``ask`` with a client. If ``ask`` raises no error, or raises an error of ``answered``, the client is
-        put back into the pool. If ``ask`` fails with a pooled client because the connection failed, ``ask`` is called
+        """Calls ``ask`` with a client. If ``ask`` returns, or raises an error in ``answered``, the client is put back
+        into the pool. If ``ask`` raises any other error of the class ``failed`` with a pooled client, ``ask`` is called
         again with a new client.
         """
         idle = self._take(address)
@@ -103,7 +104,8 @@ class ConnectionPool(Generic[A, C]):
         return found
 
     def renew(self, concerns: Callable[[A], bool]) -> None:
-        """Closes the idle clients of all addresses for which ``concerns`` returns True."""
+        """Closes the idle clients of each address for which ``concerns`` returns True. Later calls then open new
+        connections."""
         with self._lock:
             old = [idle for idle in self._idle if concerns(idle.address)]
             self._idle = [idle for idle in self._idle if idle not in old]

@@ -1,7 +1,7 @@
-"""Enables another thread to end a connector's wait for an upstream, such as the wait for a lock in a database.
+"""Lets one thread end the waits of a connector in another thread, such as the wait for a lock in a database.
 
-The caller of a connector opens :func:`interruptible`, which yields a function, and passes this function to other
-threads. The connector uses :func:`ended_by` to declare how its waits can be ended.
+The thread that calls a connector enters :func:`interruptible`, and passes the yielded function to other threads. The
+connector uses :func:`ended_by` to declare how another thread can end its waits.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _CURRENT: ContextVar[_Waits | None] = ContextVar("waits", default=None)
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], None]]:
-    """A context manager that yields a function. Other threads call this function to end the waits of this thread inside
-    the ``with`` block.
+    """A context manager that yields a function. Another thread calls this function to end a wait of the thread that
+    runs the ``with`` block.
 
-    The function affects only a wait that is in progress, so other threads call the function repeatedly until the thread
-    has ended its work. Outside a wait, the function does nothing.
+    The function ends only a wait that is in progress; at other times, it does nothing. The other thread must therefore
+    call it repeatedly until the ``with`` block has ended.
     """
     waits = _Waits()
     token = _CURRENT.set(waits)
@@ -58,11 +58,11 @@ def interruptible() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def ended_by(end: Callable[[], None]) -> Iterator[None]:
-    """A context manager. If another thread interrupts this thread inside the ``with`` block, ``end`` is called.
-    (Outside of a block of :func:`interruptible`, no thread can interrupt this thread.)
+    """A context manager around a wait. If another thread calls the function of :func:`interruptible` during the wait,
+    this function calls ``end``. Without an enclosing :func:`interruptible`, this context manager has no effect.
 
     ``end`` must make the wait raise an error. ``end`` runs in another thread and must raise no error. ``end`` may be
-    called several times, and also shortly after the end of the block.
+    called several times, and even shortly after the ``with`` block has ended.
     """
     waits = _CURRENT.get()
     if waits is None:

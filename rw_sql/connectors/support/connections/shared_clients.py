@@ -1,4 +1,4 @@
-"""Keeps one client per address open, for all threads of the process."""
+"""Keeps at most one open client per address, which all threads of the process share."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ C = TypeVar("C")
 class SharedClients(Generic[A, C]):
     """The clients of this process, at most one per address. Several threads may use a client at once. Thread-safe.
 
-    ``open_client`` is a function that opens a client. A call of this function may take long, and only threads that need
-    a client of the same address wait for the call. If the call fails, these threads get its exception; later calls of
-    :meth:`of` try again. A client that is older than ``life_seconds`` is replaced. If ``life_seconds`` is None, clients
-    are never replaced. If there are more than ``most`` clients, the least recently used client is dropped. Clients are
-    not closed, because other threads may still use them. A forked process begins without clients.
+    ``open_client`` is the function that opens a client. While a call of this function runs, only threads that need a
+    client of the same address wait for it. If the call fails, all of these threads get its exception. The next call of
+    :meth:`of` tries again. A client that is older than ``life_seconds`` is replaced at its next use; if
+    ``life_seconds`` is None, clients never expire. If there are more than ``most`` clients, the least recently used
+    client is removed. Replaced and removed clients are not closed, because other threads may still use them. A forked
+    process begins without clients.
     """
 
     def __init__(self, open_client: Callable[[A], C], *, life_seconds: float | None = None, most: int = 1024) -> None:

@@ -16,7 +16,7 @@ _KEY = "tls.client_key"
 
 
 def tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
-    """Returns the TLS context for connections that check the server's certificate.
+    """Returns a TLS context that verifies the server's certificate.
 
     Raises OSError with the option's name if a certificate or key cannot be loaded.
     """
@@ -37,7 +37,8 @@ def tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def _not_loaded(given: Mapping[str, str | None], error: Exception) -> str:
-    """Returns the message for an error in the options ``given``. The message contains neither PEM text nor a key."""
+    """Returns the error message if a certificate or key in the options ``given`` cannot be loaded. The message
+    contains no PEM text and no key."""
     named = [
         f'"{key}"' + ("" if _is_pem(text) or "\n" in text or key == _KEY else f" ({_path(text)})")
         for key, text in given.items()

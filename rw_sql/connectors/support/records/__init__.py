@@ -1,5 +1,5 @@
-"""Code for records as Arrow tables. It includes the schema of these tables, the ranges of records that are kept in
-memory, and the readers that pass records to Spark.
+"""Code for records in the form of Arrow tables. It defines the schema of these tables, caches ranges of records in
+memory, and passes records to Spark.
 
-Imports: ``base`` and the modules of ``support``. Begin with ``record_columns``.
+This package may import ``base`` and the modules of ``rw_sql.connectors.support``. Read ``record_columns`` first.
 """

@@ -1,5 +1,5 @@
-"""Keeps tables of the ranges that this process has read, for the batches that use these ranges. If the tables exceed a
-size limit, the oldest tables are dropped."""
+"""Caches the records of the ranges that this process has read. Later batches use them. If the cache exceeds a size
+limit, the oldest records are dropped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_RANGES = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fetched:
-    """A range that was read. ``table`` is None after the range's records were dropped."""
+    """A range that was read. ``table`` is None if the range's records were dropped."""
 
     count: int
     incarnation: str | None
@@ -28,11 +28,12 @@ class _Fetched:
 
 
 class FetchedRanges:
-    """Tables with the columns of ``schema``, and the numbers of their records. If all tables together exceed
-    ``most_bytes``, the oldest tables are dropped, but the numbers of their records are kept. Thread-safe.
+    """Maps ranges of splits to tables with the columns of ``schema``, and to the number of records in each range. If
+    all tables together exceed ``most_bytes``, the oldest tables are dropped. The numbers of their records are kept.
+    Thread-safe.
 
-    Several sources may share the ranges of a split. The key ``of`` of a split must therefore contain everything that
-    determines the records of a range.
+    Several sources may share the ranges of a split. The key ``of`` must therefore contain everything that determines
+    the records of a range besides its offsets.
     """
 
     def __init__(self, schema: pa.Schema, most_bytes: int) -> None:
@@ -45,8 +46,8 @@ class FetchedRanges:
         self._ends: dict[tuple[Hashable, int], set[int]] = {}
 
     def put(self, of: Hashable, start: int, end: int, table: pa.Table, incarnation: str | None = None) -> None:
-        """Keeps the records of a range of the split ``of``. The split had the given incarnation when the records were
-        read."""
+        """Stores the records of a range of the split ``of``. ``incarnation`` is the split's incarnation at the time
+        of the read."""
         key = of, start, end
         with self._lock:
             self._forget(key)
@@ -60,9 +61,10 @@ class FetchedRanges:
                 self._forget(next(iter(self._known)))
 
     def get(self, of: Hashable, start: int, end: int, incarnation: str | None = None) -> pa.Table | None:
-        """The records of a range, if the range consists of kept ranges of the split ``of``; None otherwise.
+        """The records of a range, if stored ranges of the split ``of`` together form exactly this range; otherwise
+        None.
 
-        If ``incarnation`` is given, only records of that incarnation are returned.
+        If ``incarnation`` is not None, only ranges of that incarnation are used.
         """
         with self._lock:
             found = self._path(
@@ -73,15 +75,15 @@ class FetchedRanges:
         return pa.concat_tables([each.table for each in found]) if found else self._schema.empty_table()
 
     def count(self, of: Hashable, start: int, end: int) -> int | None:
-        """Returns the number of records of a range, if the range consists of ranges that :meth:`put` has stored;
-        otherwise None. The number is known even if the records themselves were dropped."""
+        """Returns the number of records in a range, if stored ranges together form exactly this range; otherwise
+        None. The records themselves may already be dropped."""
         with self._lock:
             found = self._path(of, start, end, lambda each: True)
         return None if found is None else sum(each.count for each in found)
 
     def _path(self, of: Hashable, start: int, end: int, is_usable: Callable[[_Fetched], bool]) -> list[_Fetched] | None:
-        """Returns usable ranges that together form ``[start, end)``; None if there are no such ranges. Ranges may
-        overlap, because several sources of one split may read different numbers of records at once."""
+        """Returns adjacent usable ranges that together form ``[start, end)``; None if there are none. Stored ranges
+        may overlap, because the batches of several sources may read different ranges of one split."""
         path: list[tuple[int, _Fetched]] = []
         tried: set[int] = set()
         at = start

@@ -1,8 +1,9 @@
-"""Provides a Spark stream without rows. The stream only starts batches, and this process decides which ranges of splits
-a batch reads.
+"""Provides a Spark stream that contains no records. The stream only starts batches; this process decides which ranges
+of splits each batch reads.
 
-The stream's offset is one number per batch. A streaming source in Python would make Spark start four Python processes
-per source, one after the other, to compute ranges that this process already knows.
+The stream's offset is a number that counts the batches. The alternative, a streaming source in Python, would be slower:
+Spark would start four Python processes per source, one after the other, to compute ranges that this process already
+knows.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_SPLITS = 2_000
-"""The maximum number of splits in one batch. This maximum limits the size of the batch's commit, which names each
-split."""
+"""The maximum number of splits in one batch. It limits the size of the batch's commit, which contains the name of
+each split."""
 
 
 class LostRecordsError(OSError):
-    """Raised if records of a split at or after the source's position may have been removed. If ``is_certain`` is false,
-    the reason may also be an upstream that responds slowly."""
+    """Raised if unread records of a split may have been removed. If ``is_certain`` is false, the upstream may merely
+    be slow."""
 
     def __init__(self, message: str, split: str, *, is_certain: bool) -> None:
         super().__init__(message)
@@ -37,23 +38,23 @@ class LostRecordsError(OSError):
 
 
 Ranges = dict[str, tuple[int, int]]
-"""The range ``[start, end)`` of offsets per split."""
+"""Maps each split to a range ``[start, end)`` of its offsets."""
 
 Part = tuple[str, int, int, bool]
-"""The fields of a :class:`~rw_sql.connectors.base.Stretch` as a tuple: the split, the start and the end of the split's
-unread range, and True if one batch must read the whole range."""
+"""The fields of a :class:`~rw_sql.connectors.base.Stretch` as a tuple: the split, the start and the end of an unread
+range, and ``is_whole``. If ``is_whole`` is true, one batch must read the complete range."""
 
 
 class Stretches(Protocol):
-    """A connector that can list unread ranges, such as :class:`rw_sql.connectors.ranged.RangedConnector`."""
+    """An object that can list unread ranges, such as a :class:`rw_sql.connectors.ranged.RangedConnector`."""
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The ranges left to read from these positions, in reading order."""
+        """The unread ranges after these positions, in the order in which they must be read."""
         ...
 
 
 def take(left: list[Part], most_offsets: int, most_splits: int = MOST_SPLITS) -> dict[str, tuple[int, int]]:
-    """Removes the ranges of the next batch from the front of ``left``, and returns these ranges. Takes at least one
+    """Removes the ranges for the next batch from the beginning of ``left``, and returns them. Returns at least one
     range, unless ``left`` is empty."""
     taken: dict[str, tuple[int, int]] = {}
     room = most_offsets
@@ -74,8 +75,8 @@ def take(left: list[Part], most_offsets: int, most_splits: int = MOST_SPLITS) ->
 
 
 def entry_stream(spark: SparkSession) -> tuple[DataFrame, Callable[[], None]]:
-    """Returns a Spark stream, and the function that adds the next entry to the stream. An entry is a row without
-    content; each entry causes a batch."""
+    """Returns a Spark stream, and a function that adds one entry to the stream. An entry is an empty row that makes
+    Spark start a batch."""
     session: Any = spark
 
     def named(name: str) -> Any:
@@ -99,10 +100,10 @@ def entry_stream(spark: SparkSession) -> tuple[DataFrame, Callable[[], None]]:
 class RangeFeed:
     """Distributes the unread ranges over the entries of a stream, one entry per batch.
 
-    At most one entry is queued behind the running batch. If ``poll_seconds`` is set, and all known ranges were read, a
-    thread polls the upstream for new ranges at this interval. The thread ends at :meth:`close`. The ranges of an entry
-    are kept only in memory. Keeping them in memory is sufficient, because each run of a reader begins at explicit
-    positions with a new checkpoint.
+    At most one entry waits behind the running batch. If ``poll_seconds`` is not None and all known ranges were read, a
+    thread polls the upstream for new ranges at this interval. :meth:`close` ends the thread. The ranges of an entry are
+    kept only in memory. This is sufficient, because each run of a reader begins at explicit positions with a new
+    checkpoint.
     """
 
     def __init__(
@@ -146,8 +147,8 @@ class RangeFeed:
 
         ``source_offset`` is Spark's offset at the batch's end: the number of the batch's last entry.
 
-        If a poll of the upstream fails, the feed adds an entry, and this method raises the poll's error for the batch
-        of that entry.
+        If a poll of the upstream fails, the feed adds one more entry. For the batch of this entry, this method raises
+        the poll's error.
         """
         upto = int(source_offset)
         with self._changed:
@@ -162,11 +163,11 @@ class RangeFeed:
             return taken
 
     def committed(self, ranges: Mapping[str, tuple[int, int]]) -> None:
-        """The caller calls this method after it has committed a batch with these ranges. The caller may call the method
-        several times for the same batch. For most upstreams, the method does nothing."""
+        """The caller calls this method after it has committed a batch with these ranges. It may repeat the call for
+        one batch. This implementation does nothing; a subclass may acknowledge the records upstream."""
 
     def close(self) -> None:
-        """Ends the thread without waiting for a request in progress."""
+        """Ends the thread. Does not wait until a running poll has ended."""
         self._is_closed.set()
         with self._changed:
             self._changed.notify_all()

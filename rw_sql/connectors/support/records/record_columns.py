@@ -1,4 +1,4 @@
-"""Defines the columns of the records that a connector reads (``Connector.read_stream``), for Arrow and for Spark."""
+"""Defines the columns of the records that ``Connector.read_stream`` returns, as an Arrow schema and as Spark's DDL."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def record_schema(offset: pa.DataType | None = None, more: tuple[tuple[str, pa.DataType], ...] = ()) -> pa.Schema:
-    """The Arrow schema of records. ``offset`` is the type of offsets, by default a 64-bit integer. ``more`` are the
-    columns that only one connector has; they follow the columns that all connectors have."""
+    """The Arrow schema of records. ``offset`` is the type of offsets; by default, offsets are 64-bit integers.
+    ``more`` are the columns of a single connector; they follow the columns of all connectors."""
     return pa.schema(
         [
             ("_rw_split", pa.string()),

@@ -1,4 +1,4 @@
-"""A Spark Python data source for connectors that yield records from a Python method."""
+"""A Spark data source in Python, for connectors whose Python method yields the records."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Records(Protocol):
     """A connector that yields its records in Python, such as :class:`rw_sql.connectors.ranged.PythonConnector`."""
 
     def records(self, options: Mapping[str, str], split: str, start: int, end: int) -> Iterator[Record]:
-        """The records of a split with offsets in ``[start, end)``, in the order of their offsets."""
+        """Yields the records of a split with offsets in ``[start, end)``, in the order of their offsets."""
         ...
 
 
 class RecordReader(DataSourceReader):
-    """Reads ranges of splits, each range in a separate task."""
+    """Reads ranges of splits. A separate task reads each range."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         config = json.loads(Path(options["config"]).read_text(encoding="utf-8"))
