@@ -1,6 +1,6 @@
-"""Splits statements whose secrets are masked into lexemes: comments, strings, names, words and signs.
+"""Splits a text into lexemes: comments, strings, names, words and signs. The masking of secrets works on these lexemes.
 
-Every text can be split into lexemes, even prose and statements with typing errors.
+Every text can be split, even prose and a statement with typing errors.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _BESIDE_QUOTES = frozenset({
     "SECOND", "SECONDS", "SELECT", "THEN", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ", "TO", "UNION", "WEEK",
     "WEEKS", "WHEN", "WHERE", "YEAR", "YEARS",
 })  # fmt: skip
-"""Words that may precede or follow a string without a space."""
+"""Words that may be directly next to a string, without a space between the word and the quote."""
 
 STARTS = frozenset({
     "ALTER", "BEGIN", "CANCEL", "COMMIT", "CREATE", "DELETE", "DESCRIBE", "DROP", "EXPLAIN", "FLUSH", "INJECT",
     "INSERT", "MERGE", "PAUSE", "REBUILD", "REFRESH", "RESET", "RESUME", "REWIND", "SELECT", "SET", "SHOW", "UPDATE",
     "USE", "VALIDATE", "WAIT", "HINT", "^",
 })  # fmt: skip
-"""If a line begins with one of these words, the statement before this line has ended, even without a ``;``. The last
-two, ``HINT`` and ``^``, begin lines of rendered errors."""
+"""Words that begin a statement. If a line begins with one of them, the previous statement ends before this line, even
+without a ``;``. The last two, ``HINT`` and ``^``, begin lines of rendered errors."""
 
 _AFTER_LINE = re.compile(r"[^\S\n]*+(?:--[^\n]*+)?\n")
 NEXT_STATEMENT = (
@@ -52,12 +52,12 @@ NEXT_STATEMENT = (
     rf"(?:{'|'.join(sorted(STARTS - {'^'}))})\b"
 )
 _STATEMENT_IN_STRING = re.compile(NEXT_STATEMENT, re.IGNORECASE)
-"""Matches the place between two statements. If a string contains such a place, the first quote of the string is
-probably the closing quote of another string."""
+"""Matches the ``;`` between two statements, together with the first word of the second statement. If a string contains
+a match, the string's first quote is probably the closing quote of an earlier string."""
 
 TYPOGRAPHIC = frozenset("‘’‚“”„´«»")
 PREFIXES = frozenset({"N", "X", "B", "R"})
-"""The prefixes of literals. Such a word is a part of the literal that follows the word."""
+"""The prefixes of literals, such as ``X`` in ``X'00'``. A prefix is a part of its literal."""
 
 TYPES = frozenset({
     "ARRAY", "BIGINT", "BINARY", "BOOLEAN", "BYTE", "BYTEA", "BYTES", "CHAR", "CHARACTER", "DATE", "DECIMAL", "DOUBLE",
@@ -71,13 +71,13 @@ _OF_SPARK = re.compile(
     |CREATE{_BLANK}++(?:OR{_BLANK}++REPLACE{_BLANK}++)?+(?:(?:GLOBAL|TEMP|TEMPORARY){_BLANK}++)*+(?:VIEW|FUNCTION)\b)""",
     re.VERBOSE | re.IGNORECASE,
 )
-"""Matches the first words of statements to which the quoting rules of Spark apply."""
+"""Matches the first words of a statement that follows Spark's quoting rules."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lexeme:
-    """A lexeme that is not white space. ``gap`` is the text between the previous lexeme and this lexeme, including
-    comments. The ``gap`` of a comment is empty."""
+    """A comment, string, name, word or sign in a text. ``gap`` is the white space and comments between this lexeme and
+    the previous lexeme that is not a comment. The ``gap`` of a comment is empty."""
 
     start: int
     end: int
@@ -86,7 +86,7 @@ class Lexeme:
     upper: str
     gap: str
     is_open: bool = False
-    """True for a string, a name in backquotes, or a block comment that has no end."""
+    """True for a string or name without a closing quote, and for a block comment without ``*/``."""
 
     @property
     def is_literal(self) -> bool:
@@ -105,7 +105,7 @@ END = Lexeme(0, 0, "end", "", "", "")
 
 
 def is_of_spark(text: str, position: int) -> bool:
-    """True if the quoting rules of Spark apply to the statement that begins at the position."""
+    """True if the statement that begins at ``position`` follows Spark's quoting rules."""
     return _OF_SPARK.match(text, position) is not None
 
 
@@ -114,8 +114,8 @@ def _pattern_at(text: str, position: int) -> re.Pattern[str]:
 
 
 def _end_of_comment(text: str, start: int) -> int:
-    """Returns the end of a block comment. Comments may be nested. If a comment has no end, it extends to the end of the
-    text."""
+    """Returns the end of the block comment that begins at ``start``. Block comments can be nested. A comment without
+    ``*/`` extends to the end of the text."""
     depth = 0
     for edge in _COMMENT_EDGE.finditer(text, start):
         depth += 1 if edge[0] == "/*" else -1
@@ -125,7 +125,8 @@ def _end_of_comment(text: str, start: int) -> int:
 
 
 def lexemes_of(text: str) -> Iterator[Lexeme]:
-    """The lexemes of a text, including comments. The first words of each statement decide which quoting rules apply."""
+    """The lexemes of a text, including comments. The first words of each statement determine whether its quotes follow
+    Spark's rules or rw_sql's rules."""
     pattern, position, gap = _pattern_at(text, 0), 0, 0
     while position < len(text):
         match = pattern.match(text, position)
@@ -154,8 +155,8 @@ def lexemes_of(text: str) -> Iterator[Lexeme]:
 
 
 def key_at(lexemes: Sequence[Lexeme], at: int) -> str:
-    """Returns the dotted name that ends with the lexeme ``at``, without quotes. The result is empty if there is no such
-    lexeme."""
+    """Returns the dotted name, without quotes, whose last part is the lexeme at the index ``at``. Returns an empty text
+    if the index is out of range."""
     if not 0 <= at < len(lexemes):
         return ""
     parts = [lexemes[at].text]
@@ -166,24 +167,24 @@ def key_at(lexemes: Sequence[Lexeme], at: int) -> str:
 
 
 def is_stray(before: Lexeme, lexeme: Lexeme) -> bool:
-    """True for a name whose backquotes may be typing errors, and for the end of a comment that has no beginning."""
+    """True for a name whose backquotes may be typing errors, and for a ``*/`` without a ``/*``."""
     if lexeme.kind == "name":
         return _PLAIN_NAME.fullmatch(lexeme.text) is None
     return before.text == "*" and lexeme.text == "/" and not lexeme.gap
 
 
 def unsure_spans(lexemes: Sequence[Lexeme]) -> list[tuple[int, int]]:
-    """Returns the spans of the statements whose quotes may be wrong. ``lexemes`` are the lexemes of a text, without
+    """Returns the spans of the statements whose quotes may be wrong. ``lexemes`` are all lexemes of a text except its
     comments.
 
     The quotes of a statement may be wrong if one of its strings has no closing quote, is directly next to a word, or
-    contains the end of a statement and the beginning of another statement. In these cases, the quoting rules are
-    probably not the rules that the first words of the statement suggest, or the text is prose with an apostrophe. In
-    these cases, a secret may extend over several lexemes.
+    contains the end of a statement and the beginning of another statement. Then the statement probably follows other
+    quoting rules than its first words suggest, or the text is prose with an apostrophe. A secret may extend over
+    several lexemes of this statement.
 
-    Such a statement ends only at a ``;`` at the end of a line, before the first word of another statement. Any other
-    ``;`` may be a part of the secret. If the last string of the text has no closing quote, all quotes after the
-    beginning of the first such statement may be wrong.
+    A statement with doubtful quotes ends only at a ``;`` that is the last character of its line and is followed by the
+    first word of another statement. Any other ``;`` may be a part of a secret. If the last lexeme has no closing quote,
+    the result is one span from the first statement with doubtful quotes to the end of the text.
     """
     spans, start, is_sure = [], 0, True
     for before, lexeme in pairwise([*lexemes, END]):
@@ -201,7 +202,7 @@ def unsure_spans(lexemes: Sequence[Lexeme]) -> list[tuple[int, int]]:
 
 
 def quoted_spans(lexemes: Sequence[Lexeme]) -> list[tuple[int, int]]:
-    """The spans of the comments, strings and names in backquotes. Comments of adjacent lines are one span."""
+    """The spans of the comments, strings and names in backquotes. Successive ``--`` comments are one span."""
     spans: list[tuple[int, int]] = []
     for before, lexeme in pairwise([END, *lexemes]):
         if lexeme.kind == before.kind == "comment" and lexeme.text[0] == before.text[0] == "-":
@@ -213,13 +214,13 @@ def quoted_spans(lexemes: Sequence[Lexeme]) -> list[tuple[int, int]]:
 
 @lru_cache(maxsize=1024)
 def is_near(word: str, known: tuple[str, ...]) -> bool:
-    """True for a word that may be a known word with a typing error."""
+    """True if ``word`` equals one of the words ``known``, or differs from it only by a probable typing error."""
     return bool(get_close_matches(word, known, n=1, cutoff=0.75))
 
 
 def without_comment_signs(text: str, comments: Sequence[Lexeme], start: int, end: int) -> str:
-    """Returns the text from ``start`` to ``end``. In the spans ``comments``, blanks replace the signs that begin and
-    end comments. The length of the text does not change."""
+    """Returns the text from ``start`` to ``end``. In each of the ``comments``, blanks replace ``--``, ``/*`` and
+    ``*/``. The result has the same length as the replaced text."""
     pieces = []
     for comment in comments:
         pieces += [text[start : comment.start], _COMMENT_SIGN.sub("  ", comment.text)]

@@ -1,4 +1,4 @@
-"""Replaces the secrets of a statement in messages about the statement."""
+"""Masks the secrets of a statement in messages that quote the statement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 _DOLLAR_QUOTED = re.compile(r"\$(?P<tag>\w*)\$(?P<content>.*)\$(?P=tag)\$", re.DOTALL)
 _QUOTE = re.compile(r"['\"`$]+")
 _LONGEST_TOLD = 1000
-"""The greatest length of a text that a message quotes. Patterns of much longer texts take seconds to compile."""
+"""The maximum length of a hidden span that is searched for in messages. Compiling the pattern of a much longer text
+takes seconds."""
 
 _SHORTEST_CONTENT = 4
 _SHORTEST_UNQUOTED = 8
@@ -25,11 +26,10 @@ _KEPT = 4
 
 
 def without_secrets_of(statement: str, message: str, *, plain: Collection[str] | None = None) -> str:
-    """Returns a message about a statement, in which asterisks replace the secrets that the message quotes from the
-    statement.
+    """Returns ``message``, which is about ``statement``, with asterisks in place of the statement's secrets.
 
-    A word remains if the word also occurs outside the secrets of the statement, or if the word is a keyword. If
-    ``plain`` is given, asterisks replace everything that :func:`masked` replaces with the same ``plain``.
+    A word is not replaced if it is a keyword, or if the statement also contains it outside its secrets. If ``plain`` is
+    given, asterisks also replace the texts that :func:`masked` hides when it gets this ``plain``.
     """
     keys = None if plain is None else frozenset(plain)
 

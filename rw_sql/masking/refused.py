@@ -1,8 +1,9 @@
-"""Finds the parts of a refused statement that an error must not show when it quotes a line of the statement.
+"""Finds the parts of a statement that an error must not show. The parser has refused the statement, and the error
+quotes one of its lines.
 
 In a statement with a typing error, a password may be anywhere: after a wrong sign, after a mistyped property, or
-between wrong quotes. The line therefore shows words, numbers and signs, but it shows only those texts in quotes that
-cannot be secret.
+between wrong quotes. The quoted line therefore shows words, numbers and signs. A text in quotes is shown only if it
+cannot be a secret.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ _NO_KEYS = frozenset({
     "CHECKPOINT", "COMMENT", "CONFIRM", "CONNECTION", "DEFAULT", "FILE", "FROM", "LOCATION", "OFFSET", "OFFSETS",
     "REASON", "TABLE",
 })  # fmt: skip
-"""Words that precede a literal that is not the value of a property."""
+"""If one of these words precedes a literal, the literal is not the value of a property."""
 
 _AFTER_OPTIONS = frozenset({"CONFIRM", "REASON"})
-"""Words that may follow the properties of a statement, and that precede a literal that is not the value of a
+"""Words that may come after the properties of a statement. A literal after such a word is not the value of a
 property."""
 
 _NO_PROPERTIES = frozenset({
@@ -56,8 +57,8 @@ _NO_PROPERTIES = frozenset({
     "PAUSE", "REBUILD", "REFRESH", "RESET", "RESUME", "REWIND", "ROLLBACK", "SET", "SHOW", "SKIP", "TRUNCATE", "UNDO",
     "USE", "VACUUM", "VALIDATE", "WAIT",
 })  # fmt: skip
-"""The first words of statements without properties. Statements about a CHECKPOINT may begin with such a word, but may
-have properties."""
+"""A statement that begins with one of these words usually has no properties. :func:`_has_properties` finds the
+exceptions, such as statements about a CHECKPOINT."""
 
 _OBJECTS = (
     "CONNECTION", "DATABASE", "FUNCTION", "INDEX", "MATERIALIZED", "SCHEMA", "SINK", "SOURCE", "SUBSCRIPTION",
@@ -85,20 +86,21 @@ _VARIABLE = re.compile(r"[a-z_]{1,60}", re.IGNORECASE)
 """Matches a text in quotes after ``:`` that is probably the name of a script's variable."""
 
 _SEVERAL = re.compile(r"['\"`=]")
-"""Finds a character that shows that a text probably consists of several options between wrong quotes."""
+"""Matches a quote or ``=``. A literal that contains a match probably consists of several options between wrong
+quotes."""
 
 _SHOWN_WORDS = KEYWORDS | TYPES | {
     "AND", "AVRO", "CSV", "DEBEZIUM", "ENCODE", "FORMAT", "GROUP", "INCLUDE", "INTO", "KEY", "LIMIT", "NATIVE", "ORDER",
     "PLAIN", "PRIMARY", "PROTOBUF", "UPSERT", "WATERMARK",
 }  # fmt: skip
-"""Words that are shown even if the quotes of the statement may be wrong."""
+"""Words that errors show even if the statement's quotes may be wrong."""
 
 _LONGEST_KEY = 100
 _MOST_SHOWN = 2
-"""The maximum number of characters of a text that is too short to be a secret."""
+"""The maximum length of a text that is shown because a secret is longer."""
 
 _VALUE = re.compile(r"[(,\n]\s*([\w.]++)\s*=\s*\Z")
-"""Matches the name of an option, and the characters between the name and the option's value."""
+"""Matches the name of an option and the ``=`` directly before the option's value."""
 
 _NEXT = re.compile(NEXT_STATEMENT, re.IGNORECASE)
 _TELLING = re.compile(SECRET_WORDS, re.IGNORECASE)
@@ -120,8 +122,8 @@ without a login, or the name of a connector or of a format."""
 def hidden_spans(text: str, plain: Collection[str], *, with_comments: bool = True) -> list[tuple[int, int]]:
     """The spans of ``text`` that errors must not show if the parser has refused the statements in ``text``.
 
-    ``plain`` are the keys of properties whose values are shown, in addition to the values that are never secret. The
-    result has no spans for Spark statements, and for statements that accept no properties.
+    The values of the properties ``plain`` are shown. Values that are never secret are shown too. The result has no
+    spans for a statement that cannot have properties, such as a SELECT.
     """
     every = list(lexemes_of(text))
     comments = [lexeme for lexeme in every if lexeme.kind == "comment" and with_comments]
@@ -162,7 +164,8 @@ def hidden_spans(text: str, plain: Collection[str], *, with_comments: bool = Tru
 
 
 def _hidden_in_comment(text: str, comment: Lexeme, *, hides_all: bool) -> Iterator[tuple[int, int]]:
-    """The spans of a comment that must not be shown, because the comment may be a part of a statement."""
+    """The spans of a comment that errors must not show. A comment may contain a secret if it was a part of a
+    statement."""
     begin = _QUOTE_OR_TELLING.search(text, comment.start, comment.end)
     if hides_all or begin is not None:
         start = comment.start + len("--") if hides_all or begin is None else begin.start()
@@ -174,7 +177,7 @@ def _place(comments: Sequence[Lexeme], position: int) -> int:
 
 
 def _statements(lexemes: Sequence[Lexeme]) -> Iterator[Sequence[Lexeme]]:
-    """The statements of a text. A statement also ends before CREATE or ALTER, because the ``;`` may be missing."""
+    """The statements of a text. If a ``;`` may be missing, a statement also ends before CREATE or ALTER."""
     first = 0
     for at, lexeme in enumerate([*lexemes, END]):
         is_end = lexeme.text in (";", "")
@@ -209,8 +212,8 @@ def _is_checkpoint(word: str) -> bool:
 
 
 def _doubtful_runs(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Returns the spans that must be hidden in a part of a text where the quotes may be unbalanced. These spans cover
-    everything except keywords, names of options, and values that are never secret."""
+    """Returns the spans that errors must not show in a part of a text whose quotes may be unbalanced. These spans cover
+    everything except keywords, the names of options, very short texts, and values that are never secret."""
     for run in RUN.finditer(text, start, end):
         key = _VALUE.search(text, max(0, run.start() - _LONGEST_KEY), run.start())
         is_plain = key is not None and key[1].lower() in _PLAIN_KEYS
@@ -220,7 +223,8 @@ def _doubtful_runs(text: str, start: int, end: int) -> Iterator[tuple[int, int]]
 
 
 class _Refused:
-    """Finds the spans that must not be shown in one refused statement. The result is in ``spans``."""
+    """Finds the spans of one refused statement that errors must not show. The attribute ``spans`` contains the
+    result."""
 
     def __init__(self, lexemes: Sequence[Lexeme], plain: Collection[str]) -> None:
         self.spans: list[tuple[int, int]] = []
@@ -228,12 +232,11 @@ class _Refused:
         self._plain = plain
         self._is_told = self._has_options = False
         self._name_end = 0
-        """The position after the name of the secret in a statement for a secret."""
+        """The index of the first lexeme after the secret's name in CREATE SECRET or ALTER SECRET."""
         self._opening: list[int] = []
-        """For each lexeme, the position of the parenthesis that encloses the lexeme; -1 if no parenthesis encloses the
-        lexeme."""
+        """For each lexeme, the index of the ``(`` that encloses it; -1 if the lexeme is not in parentheses."""
         self._with_options: set[int] = set()
-        """The positions of the parentheses that contain ``=``."""
+        """The index of each ``(`` whose parentheses directly contain an ``=``."""
         self._read_parentheses()
         secret = self._secret()
         self._has_secret = secret is not None
@@ -280,9 +283,9 @@ class _Refused:
         return is_key and TELLING_KEY.search(key_at(self._lexemes, at)) is not None
 
     def _secret(self) -> int | None:
-        """Returns the position of the word SECRET, or of a similar word, in a statement for a secret. If the statement
-        names no kind of object, returns the position of the verb. Returns None for a statement that accepts no
-        value."""
+        """Returns the index of the word SECRET, or of a similarly spelled word, in a statement that may create or
+        change a secret. Returns 0, the index of the verb, if CREATE or ALTER names no kind of object. Returns None for
+        any other statement."""
         if self._at(0).upper in _WITHOUT_VALUE:
             return None
         for at in range(_BEFORE_SECRETS):
@@ -306,8 +309,8 @@ class _Refused:
         return at if self._at(at).text.startswith("'") else at + 1
 
     def _query(self) -> tuple[int, int]:
-        """Returns the positions at which the query of a materialized view or of a sink begins and ends. Both positions
-        are the end of the statement if there is no query, or if it is not clear where a sink's query ends."""
+        """Returns the indexes at which the query of a materialized view or sink begins and ends. Both are the number of
+        lexemes if the statement has no query, or if the end of a sink's query is uncertain."""
         end = len(self._lexemes)
         words = [lexeme.upper for lexeme in self._lexemes[:6]]
         if words[:1] == ["EXPLAIN"]:
@@ -328,7 +331,7 @@ class _Refused:
         return (start, stop) if is_sure else (end, end)
 
     def _is_shown(self, at: int) -> bool:
-        """True for a text in quotes that cannot be secret."""
+        """True if the text in quotes at the index ``at`` cannot be a secret."""
         lexeme, before, after = self._at(at), self._at(at - 1), self._at(at + 1)
         content = re.sub(r"^[eE]?['\"`$]|['\"`$]$", "", lexeme.text)
         if lexeme.is_open or (before.is_literal and not lexeme.gap) or (after.is_quoted and not after.gap):
@@ -352,14 +355,15 @@ class _Refused:
         return self._is_no_value(at) or _NO_SECRET.fullmatch(content.strip()) is not None
 
     def _is_no_value(self, at: int) -> bool:
-        """True for a text after a word such as REASON. Such a text is not the value of a property."""
+        """True if a word such as REASON precedes the text at the index ``at``, so that this text is not the value of a
+        property."""
         before, opening = self._at(at - 1).upper, self._opening[at]
         if before == "TABLE" and "FROM" in (self._at(at - 3).upper, self._at(at - 5).upper):
             return True
         return opening not in self._with_options and before in (_AFTER_OPTIONS if self._has_options else _NO_KEYS)
 
     def _is_plain(self, at: int) -> bool:
-        """True for the last word of an option's name if the option's value is never secret."""
+        """True if an option's name ends at the index ``at``, and the option's value is never secret."""
         key = key_at(self._lexemes, at).lower()
         if key not in _PLAIN_KEYS and key not in self._plain and not (self._has_secret and key in SECRET_KEYS):
             return False
@@ -369,13 +373,14 @@ class _Refused:
         )
 
     def _first(self, at: int) -> int:
-        """The position of the first word of the dotted name that ends at ``at``."""
+        """The index of the first word of the dotted name whose last word is at the index ``at``."""
         while self._at(at - 1).text == "." and at > 1:
             at -= 2
         return at
 
     def _hide_typographic(self, at: int) -> int:
-        """Hides a text between typographic quotation marks. Returns the position after the text."""
+        """Hides the text between typographic quotation marks that begins at the index ``at``. Returns the index after
+        the text."""
         end = at + 1
         while end < len(self._lexemes) and self._at(end - 1).text not in TYPOGRAPHIC - {self._at(at).text}:
             if self._at(end).begins_line:
@@ -395,16 +400,17 @@ class _Refused:
         return self._follows_with(opening) or (opening in self._with_options and before.text in ("(", ",", "."))
 
     def _is_in_options(self, at: int) -> bool:
-        """True if the lexeme ``at`` is between the parentheses of a list of options."""
+        """True if the lexeme at the index ``at`` is inside a list of options in parentheses."""
         opening = self._opening[at]
         return opening >= 0 and (opening in self._with_options or self._follows_with(opening))
 
     def _follows_with(self, opening: int) -> bool:
-        """True for a parenthesis after WITH, SET, OPTIONS or ENCODE."""
+        """True if WITH, SET, OPTIONS or ENCODE with its format precedes the ``(`` at the index ``opening``."""
         return self._at(opening - 1).upper in _BEFORE_OPTIONS or self._at(opening - 2).upper == "ENCODE"
 
     def _end_of_option(self, start: int) -> int:
-        """Returns the end of the value that begins at ``start``, which is the place before the next option."""
+        """Returns the index after the value that begins at the index ``start``. The value extends to the next
+        option."""
         depth = 0
         for at in range(start, len(self._lexemes)):
             lexeme = self._at(at)
@@ -416,8 +422,8 @@ class _Refused:
         return len(self._lexemes)
 
     def _read_unquoted(self, start: int, end: int) -> int:
-        """Hides the words, numbers and signs of a value, except for words of the grammar and names of options. Returns
-        the value's end."""
+        """Hides the unquoted words of a value, and the numbers and signs that are joined to these words. Words of the
+        grammar and names of options are not hidden. Returns ``end``."""
         is_hidden = False
         for at in range(start, end):
             lexeme, before = self._at(at), self._at(at - 1)

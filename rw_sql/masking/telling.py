@@ -1,5 +1,5 @@
-"""Defines the words that suggest a secret, and the regular expressions that find the values after these words in any
-text."""
+"""Defines the words that suggest a secret, such as ``password``, and regular expressions that find the values after
+these words."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ SECRET_WORDS = (
     r"pass(?:w|phrase)|pwd|secret|token|credential|jaas|jwt|nkey|sas[._]?key|key[._]pem"
     r"|(?:private|client|account|api)[._]?key"
 )
-"""A pattern for words in the names of properties and variables whose values may be secret."""
+"""A pattern for words that suggest a secret. If the name of a property or variable contains such a word, its value may
+be secret."""
 
 TELLING_KEY = re.compile(rf"{SECRET_WORDS}|[._-](?:pass|pw)\Z|\A(?:seed|identified)\Z", re.IGNORECASE)
 SECRET_KEYS = frozenset({"backend", "name", "path", "field", "auth_method", "mount", "addr", "namespace"})
-"""Those options of CREATE SECRET whose values are not secret."""
+"""The options of CREATE SECRET whose values are not secret."""
 
 BETWEEN = frozenset({"OR", "REPLACE", "TEMP", "TEMPORARY", "IF", "NOT", "EXISTS", "A", "NEW"})
 IF_EXISTS = frozenset({"IF", "NOT", "EXISTS"})
@@ -35,7 +36,7 @@ KEYWORDS = frozenset({
     "PASSWORD", "PROPERTY", "QUOTES", "REASON", "REQUIRES", "SECRET", "SINK", "SOURCE", "STATEMENT", "STRING",
     "SUBSCRIPTION", "TABLE", "TEXT", "TOPIC", "TYPE", "USER", "VIEW", "WITH", "WRITE",
 })  # fmt: skip
-"""Words that are never replaced in messages, even if a secret is the same word."""
+"""Words that are never masked in messages, even if a secret consists of the same word."""
 
 _SERVER = re.compile(r"(?:\A|[._])(?:servers?|registry|brokers?|url|uri|hostname|host|endpoint|address(?:es)?)\Z")
 
@@ -69,8 +70,8 @@ QUOTED_RUN = re.compile(r"(?<![^\s,()=;])(?P<run>(?=[eE]?['\"$])[^\s,()=;]++|[^\
 
 
 def told_values(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Returns the spans of possible secrets in a part of a text. These are the literals after words that suggest a
-    secret, and the values in CREATE SECRET and ALTER SECRET."""
+    """Returns the spans of possible secrets between ``start`` and ``end``. Possible secrets are the literals after
+    words that suggest a secret, and the values in CREATE SECRET and ALTER SECRET."""
     for match in TELLING.finditer(text, start, end):
         yield match.span("value")
     done = start
@@ -82,5 +83,5 @@ def told_values(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def names_server(key: str) -> bool:
-    """True for the name of a property, in lower case, whose value contains the address of a server."""
+    """True if ``key``, in lower case, is the name of a property whose value contains a server's address."""
     return _SERVER.search(key) is not None

@@ -1,11 +1,12 @@
-"""Stores the catalog. The catalog consists of frozen records in Delta tables, which are committed by compare-and-set
+"""Stores the catalog in Delta tables. The catalog consists of frozen records, which are committed by compare-and-set
 and read as immutable snapshots.
 
-The table ``operations`` is the log of all changes to the catalog. Snapshots and all other tables of the catalog are
-derived from it. Further tables store facts about the running jobs.
+The table ``operations`` is the log of all changes to the catalog. Snapshots, and the other tables of the catalog, are
+derived from this log. The tables ``runtime_*`` store facts about the running jobs.
 
-Imports: ``assets``, ``object_stores``, ``errors``. Begin with ``records`` (the stored values) and ``store`` (the
-commits). The codec derives the JSON form from the dataclasses in ``records``, so a new field only needs a default.
+This package may import only ``assets``, ``object_stores`` and ``errors``. Begin reading with ``records`` (the stored
+values) and ``store`` (the commits). ``codec`` derives the JSON form from the dataclasses in ``records``. A new field
+therefore only needs a default.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ __all__ = [
 _HOMES = {"JobStore": "rw_sql.metastore.job_store", "Metastore": "rw_sql.metastore.store"}
 """The modules of the classes that need delta-rs and PyArrow.
 
-These modules are imported lazily, because a light installation has neither library.
+These modules are imported at the first use of a class, because ``pip install rw-sql`` without extras installs neither
+library.
 """
 
 

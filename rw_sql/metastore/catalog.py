@@ -1,5 +1,5 @@
-"""Reads ``catalog/NNNN_*.sql``. The results are the metastore's tables as Delta schemas, and the metastore's views as
-templates.
+"""Reads the migration files ``catalog/NNNN_*.sql``. The results are the schemas of the metastore's Delta tables, and
+the metastore's views as templates.
 
 The files contain only CREATE TABLE, ALTER TABLE … ADD COLUMNS and CREATE VIEW, in Spark's SQL. This module reads these
 files with a few simple rules instead of a SQL parser. Therefore, opening a metastore needs neither the grammar nor
@@ -44,7 +44,7 @@ _SIMPLE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTable:
-    """A migration step that creates a table with the given schema, unless the table exists."""
+    """A migration step that creates a table with the given schema if the table does not exist."""
 
     name: str
     schema: Schema
@@ -53,7 +53,7 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddColumns:
-    """A migration step that adds nullable columns to a table, unless these columns exist."""
+    """A migration step that adds nullable columns to a table. Columns that exist are skipped."""
 
     name: str
     schema: Schema
@@ -61,7 +61,7 @@ class AddColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """One migration file, with its actions in the order of the file. Applying a migration again changes nothing."""
+    """One migration file, with its steps in the order of the file. Applying a migration again changes nothing."""
 
     number: int
     name: str
@@ -70,7 +70,7 @@ class Migration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """All migrations. ``views`` has the newest SELECT of each view. The SELECT refers to each table as
+    """All migrations and views. ``views`` maps each view to its newest SELECT, which refers to tables as
     ``rw_catalog.<table>``."""
 
     migrations: tuple[Migration, ...]
@@ -78,7 +78,7 @@ class Catalog:
 
     @property
     def number(self) -> int:
-        """The newest migration's number."""
+        """The number of the newest migration, which is the format of the metastore."""
         return self.migrations[-1].number
 
     def tables(self) -> tuple[str, ...]:
@@ -98,8 +98,9 @@ class Catalog:
 def load_catalog() -> Catalog:
     """The catalog of this version of rw_sql. The files are read once in a process.
 
-    The files of ``catalog/views`` contain only views, which replace views of the same names in the numbered files. A
-    change in ``catalog/views`` does not change a warehouse's format, so older versions of rw_sql can still open it.
+    The files in ``catalog/views`` contain only views. A view replaces the view of the same name in the numbered files.
+    A change in ``catalog/views`` does not change a warehouse's format. Older versions of rw_sql can therefore still
+    open the warehouse.
     """
     catalog = parse_catalog((name, read_asset("catalog", name)) for name in list_assets("catalog", ".sql"))
     views = dict(catalog.views)
@@ -198,7 +199,7 @@ def _without_comments(text: str) -> str:
 def _quiet(text: str) -> str:
     """Returns the text with spaces in place of quoted parts, so that a search does not match inside quotes.
 
-    Offsets do not change.
+    The positions of all other characters do not change.
     """
     return re.sub(r"'(?:[^']|'')*'", lambda found: " " * len(found[0]), text)
 

@@ -1,8 +1,8 @@
-"""Represents a catalog as one JSON file. With this file, a script can be checked on a machine that cannot reach the
-script's warehouse.
+"""Represents a catalog as one JSON file. With this file, ``rw-sql check`` can check a script on a machine that cannot
+reach the warehouse.
 
-The file contains definitions, assigned splits, and the positions that statements have set. It does not contain the
-values of secrets.
+The file contains definitions, assigned splits, and the positions that statements have set. The file does not contain
+the values of secrets.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _File(msgspec.Struct, kw_only=True):
 
 
 def catalog_to_json(snapshot: Snapshot) -> str:
-    """The text of the file. The text is formatted for people, and each export writes the objects in the same order."""
+    """Returns the text of the file. The text is indented, and each export writes the objects in the same order."""
     file = _File(
         epoch=snapshot.epoch,
         objects=[_public(snapshot.records[id_]) for id_ in sorted(snapshot.records)],
@@ -52,10 +52,11 @@ def _public(record: ObjectRecord) -> ObjectRecord:
 
 
 def catalog_from_json(text: str, name: str) -> Snapshot:
-    """Parses the text of such a file, which may begin with a byte-order mark. ``name`` is the file's name in messages.
+    """Parses the text that :func:`catalog_to_json` wrote. The text may begin with a byte-order mark. ``name`` is the
+    file's name in messages.
 
-    Raises SqlError INVALID_OPTION for a file of another kind, and METASTORE_IS_NEWER for a file that a newer rw_sql
-    wrote.
+    Raises SqlError INVALID_OPTION for a file that is not an exported catalog, and METASTORE_IS_NEWER for a file that a
+    newer rw_sql wrote.
     """
     try:
         body = msgspec.json.decode(text.removeprefix("\ufeff"))

@@ -1,8 +1,8 @@
-"""Converts records, changes and before-images to JSON and back.
+"""Converts records, changes and before-images to JSON, and from JSON.
 
 msgspec writes the fields of a dataclass in the order of their declaration, and checks the types of the values that it
-reads. Reading is strict: an unknown kind or field comes from a newer version of rw_sql, and a version that ignored the
-field would remove it at its next write.
+reads. An unknown kind or field comes from a newer version of rw_sql and is an error. If this version ignored the field,
+its next write would remove the field.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def record_to_json(record: ObjectRecord) -> str:
 
 
 def record_from_json(text: str) -> ObjectRecord:
-    """Parses one record. If an older version has not written a field, the field gets its default.
+    """Parses one record. A field that the text lacks, because an older version wrote the text, gets its default.
 
     Raises SqlError METASTORE_IS_NEWER for a kind or field unknown to this version, and ValueError for text that is not
     a record.
@@ -80,7 +80,8 @@ def record_from_data(data: Any) -> ObjectRecord:
 
 
 def _require_known(what: str, record: type[Any], data: Any) -> None:
-    """Raises SqlError METASTORE_IS_NEWER for fields that the dataclass lacks, which msgspec would silently skip."""
+    """Raises SqlError METASTORE_IS_NEWER for a field that the dataclass lacks. msgspec would silently skip this
+    field."""
     if isinstance(data, dict) and (unknown := data.keys() - _FIELDS[record]):
         raise SqlError(
             METASTORE_IS_NEWER, f'{what} has a field "{min(unknown)}", which this version does not know', hint=_UPGRADE
@@ -114,10 +115,10 @@ def _change(data: dict[str, Any]) -> Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeforeImage:
-    """The values that an operation replaces. The value is None for a key that did not exist before the operation.
+    """The values that an operation replaces. A key that did not exist before the operation has the value None.
 
-    ``splits`` maps each fragment to its splits, and each split to the epoch of its assignment. ``states`` maps each
-    fragment to its splits, and each split to its stored state.
+    ``splits`` maps each fragment to a mapping from its splits to the epochs of their assignments. ``states`` maps each
+    fragment to a mapping from its splits to their stored states.
     """
 
     objects: Mapping[int, ObjectRecord | None] = field(default_factory=dict)
@@ -131,7 +132,7 @@ class _ObjectBefore(msgspec.Struct):
 
 
 class _Before(msgspec.Struct):
-    """The JSON of a before-image. A split's position is stored as (state, epoch, log version), which are the values of
+    """The JSON of a before-image. A split's position is stored as (state, epoch, log version), from the fields of
     StoredState."""
 
     objects: list[_ObjectBefore]
@@ -174,10 +175,11 @@ def before_from_json(text: str) -> BeforeImage:
 
 
 def apply_before(operation: OperationRecord) -> tuple[Change, ...]:
-    """Returns the changes that restore the definitions, assignments and positions from before an operation.
+    """Returns the changes that restore the definitions, assignments and positions to their values before an operation.
 
-    If these changes are applied right after the operation, the new epoch has the same content as the epoch before the
-    operation. Drops come first in the result. Therefore, a name is free when the object that had this name is restored.
+    If these changes are committed directly after the operation, the new epoch has the same content as the epoch before
+    the operation. Drops come first in the result. Therefore, no other object has the name of an object when the object
+    is restored.
     """
     return changes_back(before_from_json(operation.before))
 

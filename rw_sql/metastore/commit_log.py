@@ -1,5 +1,5 @@
-"""Reads the commit files of a metastore table without delta-rs, because delta-rs needs more time or more requests to
-find new commits."""
+"""Reads the commit files of a metastore table. This module does not use delta-rs, which needs more time on a local
+path, and more requests in an object store, to find new commits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _MOST_FETCHED, _TEXTS_KEPT = 10, 50
 
 
 def app_transaction(commit: str, app: str) -> int | None:
-    """The number that the text of a commit records for the app transaction ``app``; None if it records no number."""
+    """The number that the text of a commit records for the Delta app transaction ``app``; None if the commit does not
+    record this transaction."""
     for line in commit.split("\n"):
         transaction = json.loads(line).get("txn") if '"txn"' in line else None
         if transaction is not None and transaction["appId"] == app:
@@ -28,8 +29,7 @@ def app_transaction(commit: str, app: str) -> int | None:
 
 
 class Looks:
-    """Limits how often a process looks for new commits in an object store. In an object store, each look is a
-    request."""
+    """Limits how often a process looks for new commits in an object store, because each look is a request."""
 
     def __init__(self) -> None:
         self._of_thread = local()
@@ -37,9 +37,8 @@ class Looks:
 
     @contextmanager
     def at_most_every(self, seconds: float) -> Iterator[None]:
-        """A context manager for this thread. Inside the context, a read looks for new commits of a table only if at
-        least ``seconds`` have passed since the process last looked at this table. A write always looks for new
-        commits."""
+        """A context manager that applies to the calling thread. Inside it, a read looks for new commits of a table only
+        if the process's last look at this table was at least ``seconds`` ago. A write always looks."""
         before = self._seconds
         self._of_thread.seconds = seconds
         try:
@@ -56,8 +55,8 @@ class Looks:
         self._valid_from = time.monotonic()
 
     def is_valid(self, looked_at: float) -> bool:
-        """True if the last look at a table, at the time ``looked_at`` (monotonic seconds), is recent enough for this
-        thread."""
+        """True if a look at the time ``looked_at`` (monotonic seconds) is so recent that this thread need not look
+        again."""
         return self._valid_from <= looked_at and time.monotonic() - looked_at < self._seconds
 
 
@@ -70,8 +69,8 @@ class LocalLog:
         self._listed_at = -1
 
     def newest(self, known: int, *, is_exact: bool = False) -> int:
-        """Returns the newest version. ``known`` is a version that exists. The method needs two file system calls, which
-        take a few microseconds."""
+        """Returns the newest version. ``known`` is a version that exists. If there is no new commit, the method makes
+        two file system calls, which take a few microseconds."""
         listed_at = os.stat(self._directory).st_mtime_ns
         newest = max(self._newest, known)
         while os.path.exists(f"{self._directory}/{newest + 1:020d}.json"):
@@ -99,10 +98,10 @@ class LocalLog:
 class StoreLog:
     """The log of a table in an object store. Thread-safe.
 
-    A look requests the file that the next commit would write. If there is no new commit, a look therefore takes one
-    request and no listing. The file can be missing although newer commit files exist, because commit files are removed
-    after a few minutes, as measured by the clock of another machine. Therefore, the log must be listed once a minute,
-    and after each longer gap between two looks.
+    A look for new commits requests the file of the next version. If there is no new commit, a look therefore takes one
+    request and no listing. The file of the next version can be missing although later commit files exist, because
+    another machine removes commit files that, by its clock, are a few minutes old. Therefore, the log must be listed
+    once a minute, and after more than a minute without a look.
 
     ``fetch`` is a function that returns a file's content, and raises FileNotFoundError if the file does not exist.
     """
@@ -120,7 +119,8 @@ class StoreLog:
         self._listed_at = (float("-inf"), float("-inf"))
 
     def newest(self, known: int, *, is_exact: bool = False) -> int | None:
-        """Returns the newest version. ``known`` is a version that exists. Returns None if the log must be listed first.
+        """Returns the newest version, or None if the caller must list the log first. ``known`` is a version that
+        exists.
 
         Unless ``is_exact`` is true, the result may be as old as :class:`Looks` permits.
         """
@@ -150,8 +150,7 @@ class StoreLog:
             return self._newest
 
     def listed(self, newest: int, began: float) -> None:
-        """Records that a listing has found ``newest`` as the newest version. The listing began at ``began`` (monotonic
-        seconds)."""
+        """Records that a listing, which began at ``began`` (monotonic seconds), found the newest version ``newest``."""
         with self._lock:
             self._listed_at = began, time.time() - (time.monotonic() - began)
             self._note(newest, began)
@@ -163,11 +162,12 @@ class StoreLog:
             del self._texts[version]
 
     def text(self, version: int) -> str | None:
-        """The text of a commit that a look for new commits has found; None for other commits."""
+        """The text of a commit that a look for new commits has fetched; None for any other commit."""
         return self._texts.get(version)
 
     def read(self, version: int) -> str | None:
-        """The text of a commit, which is fetched if no look has found it; None if the commit was cleaned up."""
+        """The text of a commit; None if the commit file was removed. If no look has fetched the text, this method
+        fetches it."""
         text = self._texts.get(version)
         if text is not None:
             return text

@@ -1,5 +1,5 @@
-"""Defines the results of a commit to the metastore: the new epoch, or a conflict with a statement that was committed
-first."""
+"""Defines the results of a commit to the metastore: a new epoch, a conflict with another statement that was committed
+first, or an unknown result."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class ConcurrentCommit(SqlError):  # noqa: N818 - it is an event that callers plan for
-    """Raised if another statement was committed after the snapshot on which an operation was planned. Nothing was
-    written.
+    """Raised if another statement was committed after the snapshot on which the operation was planned. The operation
+    has written nothing.
 
     The caller takes a new snapshot, plans again and commits again.
     """
@@ -34,8 +34,8 @@ class ConcurrentCommit(SqlError):  # noqa: N818 - it is an event that callers pl
 
 
 class CommitUnknown(OSError):  # noqa: N818 - it is an event that callers distinguish from other errors of a store
-    """Raised if the store failed during a commit and did not respond afterwards. It is therefore unknown whether the
-    commit became the epoch ``epoch``."""
+    """Raised if the store failed during a commit and did not respond afterwards. It is unknown whether the operation
+    was committed as epoch ``epoch``."""
 
     def __init__(self, epoch: int, error: Exception) -> None:
         super().__init__(str(error))
@@ -44,15 +44,14 @@ class CommitUnknown(OSError):  # noqa: N818 - it is an event that callers distin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """The result of a commit, with the epoch of the commit, and the catalog right after the commit."""
+    """The result of a successful commit: its epoch, and the catalog directly after it."""
 
     epoch: int
     snapshot: Snapshot
 
 
 def user_name() -> str:
-    """The name of the operating system's user that runs this process. The name is stored as the actor of the process's
-    operations."""
+    """The operating system's name for the user who runs this process. Operations that name no actor store this name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # In a container, the user may have no name.

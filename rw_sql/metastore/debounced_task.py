@@ -1,4 +1,4 @@
-"""Runs debounced background work. Requests that arrive within a short time are handled together."""
+"""Runs background work once for several requests that arrive within a short time."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _LOOK_SECONDS = 0.1
 class DebouncedTask:
     """Runs work on another thread, once for all requests that arrive before the work starts. Thread-safe.
 
-    The work starts ``seconds`` after the first request. If :meth:`flush` is called or the interpreter exits, the work
-    starts at once. (The exit of the interpreter waits for the work.) ``work`` must handle its own errors. A request
-    that arrives while the work runs starts another thread, so ``work`` may run on several threads at once.
+    The work starts ``seconds`` after the first request. The work starts earlier if :meth:`flush` is called or if the
+    interpreter exits. The interpreter waits for the work before it exits. ``work`` must handle its own errors. A
+    request that arrives while the work runs starts another thread, so ``work`` may run on several threads at once.
     """
 
     def __init__(self, work: Callable[[], None], name: str, *, seconds: float = 0.0) -> None:
@@ -32,7 +32,8 @@ class DebouncedTask:
     def schedule(self) -> None:
         """Requests the work.
 
-        If no thread can be started (during interpreter exit, since Python 3.12), does the work before returning.
+        If Python cannot start a thread, which is the case during interpreter exit since Python 3.12, runs the work in
+        the calling thread.
         """
         with self._lock:
             if self._is_due:

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 class Lease:
     """The lease of a resource group. It identifies the process that runs the jobs of the group.
 
-    Process ids are valid on ``host``. ``process_start`` distinguishes a process from a later process with the same id.
-    ``applied_epoch`` is the last epoch that the owner's reconciler has applied. ``version`` is the owner's version of
-    rw_sql; None for an owner whose version has no resource groups.
+    The process ids belong to processes on ``host``. ``python_start`` and ``jvm_start`` are the start times of the two
+    processes. They distinguish a process from a later process with the same id. ``applied_epoch`` is the last epoch
+    that the owner's reconciler has applied. ``version`` is the owner's version of rw_sql. It is None if this version is
+    older than resource groups.
     """
 
     owner: str
@@ -71,7 +72,7 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillProgress:
-    """The progress of a view's backfill. ``done`` of ``total`` offsets have been read. ``is_over`` is true if the
+    """The progress of a view's backfill. ``done`` of ``total`` offsets have been read. If ``is_over`` is true, the
     backfill is complete.
 
     ``phase`` is a human-readable description. ``generation`` is the generation of the view.
@@ -90,7 +91,8 @@ class BackfillProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedPosition:
-    """A split's position as the ingest job recorded it, after all commits of the log up to ``log_version``."""
+    """A split's position that the ingest job recorded. The position includes all commits of the source's log up to
+    ``log_version``."""
 
     fragment: str
     split: str
@@ -100,21 +102,21 @@ class NotedPosition:
     log_version: int
 
     def counts(self, row: StoredState) -> bool:
-        """True if this position was recorded after a statement had set ``row``, a position of the same split."""
+        """True if this position is newer than ``row``, a position of the same split that a statement has set."""
         return self.epoch >= row.epoch and self.log_version >= row.log_version
 
 
 ASKED, TAKEN, DONE, WITHDRAWN = "ASKED", "TAKEN", "DONE", "WITHDRAWN"
 """The states of a request. ASKED: the session has stored the request. TAKEN: the owner runs it. DONE: the answer is
-stored. WITHDRAWN: the session has withdrawn the request before the owner ran it."""
+stored. WITHDRAWN: the session withdrew the request before the owner ran it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A statement that a session without a JVM passes to the owner of a resource group.
 
-    ``body``, ``progress`` and ``answer`` are JSON. ``body`` is None once the request is done. ``taken_by`` is the owner
-    that runs the statement.
+    ``body``, ``progress`` and ``answer`` are JSON. ``body`` is None after the request was answered or withdrawn.
+    ``taken_by`` is the owner that runs the statement; None if no owner has taken the request.
     """
 
     request: str
@@ -130,10 +132,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuiesceLock:
-    """A request to keep the readers of a source stopped until a block or a REWIND is committed.
+    """A request to stop the readers of a source until a BEGIN UNSAFE block or a REWIND is committed.
 
-    ``epoch`` is the epoch of the catalog on which the statement was planned. ``pid`` is a process id on ``host``.
-    ``is_taken`` is true if the readers have stopped.
+    ``epoch`` is the epoch of the catalog on which the statement was planned. ``pid`` is the id of the requesting
+    process on ``host``. If ``is_taken`` is true, the readers have stopped.
     """
 
     hold: str
@@ -149,11 +151,11 @@ class QuiesceLock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointDependent:
-    """A direct or indirect dependent of a source, in its state at a rewind point.
+    """The state of a direct or indirect dependent of a source at a rewind point.
 
     ``batch`` is the dependent's last committed batch; -1 if the dependent has committed no batch. ``version`` is the
-    version of the dependent's table that includes every batch up to ``batch``. ``reads`` are pairs (input, first
-    version of the input's table that the dependent has not read).
+    version of the dependent's table that includes every batch up to ``batch``. ``reads`` has a pair (id of an input,
+    first version of this input's table that the dependent has not read) for each input.
     """
 
     id: int
@@ -165,15 +167,15 @@ class PointDependent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindPoint:
-    """The state that REWIND restores. It is the state that a source and all its dependents had just before an unsafe
-    operation took effect.
+    """A state that REWIND restores: the state of a source and all its dependents directly before an unsafe operation
+    took effect.
 
     If no point could be recorded, or if the point was removed because of its age, ``reason`` states the cause and the
-    other fields are empty. ``made_ms`` is a time in milliseconds since 1970: the time at which the point was made or,
-    if the point has a ``reason``, the time at which the point got this reason. ``states`` are the positions as the
-    connector's JSON. ``folder`` is the folder with copies of the dependents' checkpoints. If a point has both a
-    ``reason`` and a ``folder``, the point will soon be removed. Until then, only a REWIND that was planned earlier may
-    return to this point.
+    other fields are empty. ``made_ms`` is the time at which the point was made or, if the point has a ``reason``, the
+    time at which the reason was recorded, in milliseconds since 1970. ``states`` maps each split to its position in the
+    connector's JSON. ``folder`` contains copies of the dependents' checkpoints. A point with both a ``reason`` and a
+    ``folder`` will soon be removed. Only a REWIND that was planned before the reason was recorded can still restore
+    such a point.
     """
 
     source_id: int
@@ -187,5 +189,5 @@ class RewindPoint:
 
     @property
     def has_data(self) -> bool:
-        """True if the point's copies, and the versions that the point needs, are kept."""
+        """True if the copies of checkpoints, and the table versions, that the point needs are kept."""
         return bool(self.folder)

@@ -1,5 +1,4 @@
-"""Logs failed writes of the metastore. The caller of such a write gets no error, because a later write repeats the
-failed write."""
+"""Logs failed writes to the metastore that are not reported to their callers, because a later write repeats them."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ def _never(_error: Exception) -> bool:
 class FailedWrites:
     """Logs the failed writes of one metastore.
 
-    ``is_explained`` is a function that returns True for an error whose cause is logged elsewhere. The process that runs
-    the jobs sets this function.
+    ``is_explained(error)`` returns True if the cause of the error is logged elsewhere. The process that runs the jobs
+    sets this function.
     """
 
     def __init__(self) -> None:
@@ -32,5 +31,5 @@ class FailedWrites:
             _log.warning("%s: %s", what, error)
 
     def forget(self) -> None:
-        """Makes :meth:`warn` log every failure again, even if the cause is logged elsewhere."""
+        """Resets ``is_explained``, so that :meth:`warn` logs every failure."""
         self.is_explained = _never

@@ -1,8 +1,8 @@
 """Stores facts about the running jobs: the lease, runs, statuses, progress and positions.
 
-Writing facts does not advance the epoch. Rows are appended with compare-and-set. The newest row of a key is the current
-row, and upkeep removes the other rows. Therefore, a table has only a few dozen files even after days with a heartbeat
-every two seconds.
+Writing facts does not advance the epoch. Rows are appended with compare-and-set. The newest row of each key is the
+current row, and upkeep removes the key's older rows. Therefore, a table has only a few dozen files, even after days of
+a heartbeat every two seconds.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
     from rw_sql.metastore.failed_writes import FailedWrites
 
 RUNS_KEPT = 20
-"""For each job, the metastore keeps at least this number of the job's latest runs. A job that rests between batches
-starts a new run for each batch, so its older runs are removed after a few hours."""
+"""The number of latest runs that upkeep keeps for each job. A job whose query stops after each batch starts a new run
+for each batch. The older runs of such a job are removed after a few hours."""
 
 _THE_LEASE = "jobs"
 
 _WORTH_FOLDING = 200
 
 _ID = re.compile(r"[0-9]+")
-"""Matches the object's id in the id of a job or fragment: 9 in ``mv-9``, ``mv-9.2`` and ``mv-9:7``."""
+"""Matches the id of the object in the id of a job or fragment: the 9 in ``mv-9``, ``mv-9.2`` and ``mv-9:7``."""
 
 
 def _present(rows: list[_Row]) -> list[_Row]:
@@ -66,8 +66,7 @@ def _unreleased(rows: list[_Row]) -> list[_Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusMark:
-    """Marks the statuses that :meth:`JobStore.statuses_after` has already returned. The default mark means that no
-    statuses have been returned yet."""
+    """Marks the statuses that :meth:`JobStore.statuses_after` has returned; by default, it has returned none."""
 
     rows: Mapping[_Key, _Row] | None = None
     seq: int = -1
@@ -93,14 +92,13 @@ class JobStore:
         self._noted: tuple[Mapping[_Key, _Row], dict[str, list[_Row]]] | None = None
         self._told: set[Event] = set()
         self.saying = RLock()
-        """A lock that a thread holds while it computes and stores a status. A thread that takes the lock before it
-        reads a status therefore never reads a status that is about to change."""
+        """A lock that a thread holds while it computes and stores a status. A thread that takes this lock before it
+        reads a status therefore does not read a status while another thread computes its successor."""
         self.requests = RequestStore(partial(self._open, "runtime_requests", ("request",), recent_requests))
 
     @contextmanager
     def telling(self, event: Event) -> Iterator[None]:
-        """A context manager inside which each write of a job's status or progress through this object sets
-        ``event``."""
+        """A context manager. Inside it, each write of a job's status or progress through this object sets ``event``."""
         self._told.add(event)
         try:
             yield
@@ -112,18 +110,19 @@ class JobStore:
             event.set()
 
     def lease(self, group: str = DEFAULT_GROUP) -> Lease | None:
-        """The last lease of a resource group, even if released or expired; None if the group never had a lease."""
+        """The last lease of a resource group, even if it was released or has expired; None if the group never had
+        one."""
         return _lease(self._leases().rows(), group)
 
     def leases(self) -> Mapping[str, Lease]:
-        """The last lease of each resource group that ever had a lease, even if released or expired."""
+        """The last lease of each resource group that ever had one, even if this lease was released or has expired."""
         rows = self._leases().rows()
         found = (_lease(rows, _group_of(key[0])) for key in sorted(rows))
         return {lease.group: lease for lease in found if lease is not None}
 
     def take_lease(self, lease: Lease, replacing: Lease | None) -> bool:
-        """Writes a lease if the stored lease of the group still equals ``replacing``. Returns False if another process
-        wrote a lease first."""
+        """Writes a lease if the stored lease of its group equals ``replacing`` (None: no lease is stored). Otherwise,
+        writes nothing and returns False, because another process wrote a lease first."""
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
             return [_lease_row(lease)] if _lease(present, lease.group) == replacing else []
@@ -131,8 +130,8 @@ class JobStore:
         return bool(self._leases().write(choose))
 
     def renew_lease(self, lease: Lease) -> bool:
-        """Replaces the stored lease of its holder with a newer state of the lease. Returns False if the lease was lost
-        or released."""
+        """Replaces the stored lease with ``lease``, a newer state of the same lease. Writes nothing and returns False
+        if the owner has lost or released the lease."""
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
             return [_lease_row(lease)] if _is_held(_lease(present, lease.group), lease) else []
@@ -140,7 +139,7 @@ class JobStore:
         return bool(self._leases().write(choose))
 
     def release_lease(self, lease: Lease) -> bool:
-        """Marks a holder's lease as released; returns False if the holder does not have the lease."""
+        """Marks the owner's lease as released. Returns False if the owner has lost or already released the lease."""
         return self.renew_lease(replace(lease, is_released=True))
 
     def claim_run(self, job: str, epoch: int, owner: str) -> Run:
@@ -163,7 +162,7 @@ class JobStore:
         return tuple(claimed[job] for job in jobs)
 
     def runs(self, job: str) -> tuple[Run, ...]:
-        """The job's last runs, oldest first. If the job has :data:`RUNS_KEPT` runs or fewer, all are returned."""
+        """The job's latest runs, oldest first: at least :data:`RUNS_KEPT` runs, or all runs if there are fewer."""
         rows = self._run_table().rows()
         found = (msgspec.convert(row, Run) for (of_job, _), row in rows.items() if of_job == job)
         return tuple(sorted(found, key=lambda run: run.run))
@@ -176,7 +175,7 @@ class JobStore:
         """Makes the next upkeep of each table remove the runs, positions and progress of dropped objects.
 
         ``is_dropped`` returns True if the object with the given id was dropped. An id is never used again, so no job of
-        a dropped object ever starts again. In this process, the run numbers of such a job continue without a reset.
+        a dropped object ever starts again. In this process, run numbers of such a job are not reset.
         """
         self._is_dropped = is_dropped
 
@@ -193,8 +192,8 @@ class JobStore:
         return {row["job"]: msgspec.convert(row, JobStatus) for row in rows if not row["is_dropped"]}
 
     def statuses_after(self, mark: StatusMark) -> tuple[StatusMark, Mapping[str, JobStatus | None]]:
-        """Returns the mark for the next call, and the statuses that any process has stored after ``mark`` (None for a
-        deleted status). If nothing was stored, the call takes almost no time, regardless of the number of jobs."""
+        """Returns the mark for the next call, and the statuses that any process has stored after ``mark``, with None
+        for a deleted status. If none was stored, the call is equally fast for any number of jobs."""
         rows = self._statuses().rows()
         if rows is mark.rows:
             return mark, {}
@@ -221,8 +220,7 @@ class JobStore:
         self._tell()
 
     def backfills(self, jobs: Iterable[str] | None = None) -> Mapping[str, BackfillProgress]:
-        """The backfill progress of each view or, if ``jobs`` is given, of the views with these jobs. Views without a
-        backfill are absent."""
+        """The progress of the backfills of ``jobs``, or of all jobs, by job. A job without a backfill is absent."""
         rows = self._backfills().rows()
         found = rows.values() if jobs is None else [rows[job,] for job in jobs if (job,) in rows]
         return {row["job"]: msgspec.convert(row, BackfillProgress) for row in found}
@@ -232,19 +230,19 @@ class JobStore:
         self._chunks().write(lambda _: [msgspec.to_builtins(chunk) for chunk in chunks])
 
     def chunks_of(self, table_id: int) -> tuple[RefreshChunk, ...]:
-        """The chunks of a table's last refresh. The loading phase comes first."""
+        """The chunks of a table's last refresh, in ascending order. The first is the loading phase."""
         rows = [row for row in self._chunks().rows().values() if row["table_id"] == table_id]
         newest = max((row["refresh"] for row in rows), default=0)
         found = [msgspec.convert(row, RefreshChunk) for row in rows if row["refresh"] == newest]
         return tuple(sorted(found, key=lambda chunk: chunk.chunk))
 
     def note_positions(self, positions: Sequence[NotedPosition]) -> tuple[NotedPosition, ...]:
-        """Records positions per fragment and split.
+        """Records each position for its fragment and split.
 
         Returns the positions that were refused because a newer position is stored.
 
-        Of two positions, the position with the greater (epoch, run, log_version) is newer. A position that is already
-        stored is not written again.
+        The position with the greater triple (epoch, run, log_version) is newer. A position that is already stored is
+        not written again.
         """
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
@@ -266,7 +264,7 @@ class JobStore:
         )
 
     def noted_positions(self, fragment: str) -> Mapping[str, NotedPosition]:
-        """The stored position of each of the fragment's splits."""
+        """The stored positions of a fragment, by split."""
         rows = self._positions().rows()
         cached = self._noted
         if cached is None or cached[0] is not rows:
@@ -281,12 +279,12 @@ class JobStore:
         self._holds().write(lambda _: [msgspec.to_builtins(lock) for lock in locks])
 
     def quiesce_locks(self) -> tuple[QuiesceLock, ...]:
-        """The quiesce locks that are not released."""
+        """The quiesce locks that were not released. Some of them may have expired."""
         rows = self._holds().rows().values()
         return tuple(msgspec.convert(row, QuiesceLock) for row in rows if not row["is_released"])
 
     def acknowledge_locks(self, locks: Sequence[QuiesceLock]) -> None:
-        """Records for the given quiesce locks that the affected readers have stopped."""
+        """Records that the readers have stopped as these quiesce locks request."""
         self._change_locks(locks, is_taken=True)
 
     def release_locks(self, locks: Sequence[QuiesceLock]) -> None:
@@ -294,7 +292,7 @@ class JobStore:
         self._change_locks(locks, is_released=True)
 
     def extend_locks(self, locks: Sequence[QuiesceLock], expires_ms: int) -> None:
-        """Sets a later expiry time of quiesce locks."""
+        """Sets the expiry time of quiesce locks to ``expires_ms``."""
         self._change_locks(locks, expires_ms=expires_ms)
 
     def _change_locks(self, locks: Sequence[QuiesceLock], **values: bool | int) -> None:
@@ -305,8 +303,8 @@ class JobStore:
         self._holds().write(choose)
 
     def write_rewind_points(self, points: Sequence[RewindPoint]) -> None:
-        """Adds rewind points, or the reasons why operations have no rewind points. Never replaces a stored point,
-        because an owner that was suspended may write after the next owner has stored the point."""
+        """Adds rewind points, with or without data. Never replaces a stored point, because an owner whose process was
+        suspended may call this method after the next owner has stored the point."""
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
             return [_point_row(point) for point in points if (point.source_id, point.operation) not in present]
@@ -314,7 +312,7 @@ class JobStore:
         self._rewind_points().write(choose)
 
     def replace_rewind_points(self, points: Sequence[RewindPoint]) -> None:
-        """Replaces stored rewind points. Points that were deleted in the meantime stay deleted."""
+        """Replaces stored rewind points. A point that another process has deleted stays deleted."""
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
             keys = {(point.source_id, point.operation): point for point in points}
@@ -323,7 +321,7 @@ class JobStore:
         self._rewind_points().write(choose)
 
     def rewind_points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
-        """All rewind points, or the rewind points of one source, in ascending order of their operations."""
+        """The rewind points of one source, or of all sources, in ascending order of source id and operation."""
         rows = self._rewind_points().rows()
         return tuple(
             _point(rows[key])
@@ -332,13 +330,14 @@ class JobStore:
         )
 
     def rewind_operations(self, source_id: int) -> frozenset[int]:
-        """The operations on a source that have a stored rewind point, or a stored reason for a missing rewind point."""
+        """The operations on a source for which a rewind point, or a reason for its absence, was stored. The result can
+        include points that were deleted."""
         rows = self._rewind_points().rows()
         return frozenset(operation for of_source, operation in rows if of_source == source_id)
 
     def rewind_stamp(self) -> tuple[object, ...]:
-        """Returns a tuple with which a caller can detect changes. The caller compares the items by identity. An item is
-        a different object once a job has started, or once a rewind point or a completed REWIND has been recorded."""
+        """Returns a tuple. Its items are other objects than before after a job has started, or after a rewind point or
+        a completed REWIND was recorded. A caller detects these changes by comparing identities."""
         return self._run_table().rows(), self._rewind_points().rows(), self._rewinds().rows()
 
     def drop_rewind_points(self, points: Sequence[RewindPoint]) -> None:
@@ -351,17 +350,18 @@ class JobStore:
         self._rewind_points().write(choose)
 
     def note_rewound(self, epoch: int, source_id: int) -> None:
-        """Records that a REWIND has been carried out."""
+        """Records that the owner has completed the REWIND with the operation number ``epoch``."""
         row = {"epoch": epoch, "source_id": source_id, "done_ms": time.time_ns() // 1_000_000}
         self._rewinds().write(lambda present: [] if (epoch,) in present else [row])
 
     def rewound(self) -> frozenset[int]:
-        """The operation numbers of the REWIND operations that have been carried out."""
+        """The operation numbers of the completed REWIND operations."""
         return frozenset(row["epoch"] for row in self._rewinds().rows().values())
 
     def _last_of(self, rows: Mapping[_Key, _Row]) -> Mapping[str, Run]:
-        """The last run of each job. ``rows`` are the current rows of the runs, in the order of their writes. Only rows
-        that are new since the last call are read. Another call may change the returned mapping."""
+        """The last run of each job. ``rows`` are the current rows of the table of runs, in the order in which they were
+        written. The method reads only the rows that were written after the last call. The next call may change the
+        returned mapping."""
         with self._lock:
             new = [*takewhile(lambda row: row["seq"] > self._runs_at, reversed([*rows.values()]))]
             for row in reversed(new):
@@ -378,8 +378,8 @@ class JobStore:
         return self._of_present([row for row in rows if row["run"] > newest[row["job"]] - RUNS_KEPT], "job")
 
     def _of_present(self, rows: list[_Row], column: str) -> list[_Row]:
-        """The rows of objects that are not known to be dropped. ``column`` is the column with the object's id, or with
-        a name that contains this id."""
+        """The rows whose objects are not known to be dropped. ``column`` contains the object's id, or the id of a job
+        or fragment, which contains the object's id."""
         ids = {value: _ID.search(str(value)) for value in {row[column] for row in rows}}
         gone = {value for value, id_ in ids.items() if id_ is not None and self._is_dropped(int(id_[0]))}
         return [row for row in rows if row[column] not in gone]
@@ -467,7 +467,7 @@ def _age(position: NotedPosition) -> tuple[int, int, int]:
 
 
 class _PointBody(msgspec.Struct):
-    """The JSON of a rewind point."""
+    """The part of a rewind point that is stored as JSON."""
 
     log_version: int
     states: Mapping[str, str]

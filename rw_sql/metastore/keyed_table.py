@@ -1,4 +1,4 @@
-"""A metastore table in which the newest row of each key is the current row."""
+"""Implements a metastore table whose newest row for each key is the current row."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Key = tuple[Any, ...]
 
 
 class KeyedTable:
-    """An append-only table. The newest row of each key is a *current* row. The current rows are cached in memory and
-    updated incrementally.
+    """A table to which writers append rows. The newest row of each key is a *current* row. This object caches the
+    current rows in memory and updates the cache incrementally.
 
-    Upkeep *folds* the table, which means that it replaces the content with the current rows. The table is folded if the
-    number of rows to remove exceeds the number of remaining rows by more than ``worth_folding``. ``trim`` is a function
-    that receives the current rows and returns the rows to keep.
+    Upkeep *folds* the table: it replaces the content of the table with the current rows that the function ``trim``
+    returns. ``trim`` receives all current rows. The table is folded only if the number of removed rows exceeds the
+    number of kept rows by more than ``worth_folding``.
     """
 
     def __init__(
@@ -53,10 +53,11 @@ class KeyedTable:
         self._lock = RLock()
 
     def rows(self, *, is_exact: bool = False) -> Mapping[Key, Row]:
-        """The current rows. The returned mapping never changes, but a later call may return a new mapping.
+        """The current rows, by key. The returned mapping never changes. After a write, the method returns another
+        mapping.
 
-        In an object store, the rows may be as old as :class:`~rw_sql.metastore.commit_log.Looks` permits, unless
-        ``is_exact`` is true.
+        If the table is in an object store and ``is_exact`` is false, the rows may be as old as
+        :class:`~rw_sql.metastore.commit_log.Looks` permits.
         """
         newest = self._table.latest_version(is_exact=is_exact)
         if newest <= self._version:
@@ -79,8 +80,8 @@ class KeyedTable:
     def write(self, choose: Callable[[Mapping[Key, Row]], Sequence[Row]]) -> Sequence[Row]:
         """Appends the rows that ``choose`` computes from the current rows, with compare-and-set.
 
-        If another process commits first, ``choose`` is called again with the new rows. Returns the rows that were
-        written. If ``choose`` returns no rows, nothing is written.
+        If another process commits first, the method calls ``choose`` again, with the new current rows. Returns the rows
+        that were written. If ``choose`` returns no rows, the method writes nothing.
         """
         with self._lock:
             while True:
@@ -90,7 +91,8 @@ class KeyedTable:
                     return chosen
 
     def _append(self, present: Mapping[Key, Row], chosen: Sequence[Row]) -> bool:
-        """Commits the rows if the table has not changed since these rows were chosen."""
+        """Commits the rows ``chosen`` if the table has not changed since ``choose`` received ``present``. Returns False
+        if the table has changed."""
         with self._table.lock:  # In an object store, a poll by another thread advances the handle too.
             before = self._version
             self._table.advance(before)
@@ -112,10 +114,11 @@ class KeyedTable:
             return True
 
     def _has_stored(self, stamped: Sequence[Row]) -> bool:
-        """True if the table contains the rows ``stamped`` although their commit was reported as refused.
+        """True if the table contains the rows ``stamped`` although the object store refused their commit.
 
-        An object store's client may retry a write that has already succeeded. Rows of another process would differ,
-        because each row contains its version and a value that is specific to its process, such as the name of an owner.
+        The client of an object store may repeat a write that has succeeded, and the store refuses the second write.
+        Rows of another process would differ from ``stamped``, because each row contains its version and a value that is
+        specific to its process, such as the name of an owner.
         """
         if self._table.is_local:
             return False
@@ -124,11 +127,10 @@ class KeyedTable:
         return all(present.get(self._key(row)) == row for row in stored)
 
     def tidy(self) -> None:
-        """Folds the table even if only one row has been replaced, and removes the files that the previous call
-        replaced.
+        """Folds the table even if only one row is not current. Deletes the files that the previous call replaced.
 
-        Therefore, after two calls, no row that was replaced before the first call is stored on the disk. Does nothing
-        if nothing was written since the previous call.
+        Therefore, after two calls, no file contains a row that was replaced before the first call. Does nothing if
+        nothing was written since the previous call, or while another thread runs upkeep.
         """
         if not self._tending.acquire(blocking=False):
             return
@@ -150,9 +152,9 @@ class KeyedTable:
             self._tending.release()
 
     def _tend(self) -> None:
-        """Runs upkeep on another thread.
+        """Runs upkeep: on this thread for a local table, and on another thread for a table in an object store.
 
-        In an object store, upkeep takes hundreds of requests, and a writer should not wait for them.
+        In an object store, upkeep takes hundreds of requests. A writer should not wait for these requests.
         """
         if self._table.is_local:
             self._table.upkeep(replace=self._folded)
@@ -174,8 +176,8 @@ class KeyedTable:
         return tuple(row[name] for name in self._keys)
 
     def _folded(self, table: StoredTable, *, is_forced: bool = False) -> pa.Table | None:
-        """The rows to keep when the table is folded; None if folding would remove too few rows. ``table`` is a handle
-        on this table for reading. If ``is_forced`` is true, the table is folded even if this removes only one row."""
+        """The rows to keep when the table is folded; None if folding would remove too few rows. ``table`` is the handle
+        with which upkeep reads this table. If ``is_forced`` is true, removing one row is worth folding."""
         with self._lock:
             present = list(self._rows.values())
         # Cached rows need not be read; in an object store, reading costs three requests per file.

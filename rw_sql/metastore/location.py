@@ -1,5 +1,5 @@
-"""Checks the path or URI of a warehouse. The module does not import delta-rs, because a light installation does not
-contain delta-rs."""
+"""Checks the path or URI of a warehouse. The module does not import delta-rs, because ``pip install rw-sql`` without
+extras does not install delta-rs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from rw_sql.errors import FILE_UNREADABLE, INVALID_PARAMETER, SqlError
 from rw_sql.object_stores import local_location, unfit_local_part, unfit_part
 
 SCHEMA_NAME = "rw_catalog"
-"""The catalog's folder in a warehouse, and its schema in Spark."""
+"""The name of the catalog's folder in a warehouse, and of the catalog's schema in Spark."""
 
 
 def catalog_folder(warehouse: str) -> str:
-    """The folder of a warehouse's catalog. Raises SqlError INVALID_PARAMETER if Delta cannot use the path or URI."""
+    """The path or URI of the catalog's folder in a warehouse. Raises SqlError INVALID_PARAMETER if Delta cannot use the
+    warehouse's path or URI."""
     warehouse = local_location(warehouse)
     if "://" not in warehouse:
         warehouse = str(absolute_path(warehouse))
@@ -41,10 +42,9 @@ def absolute_path(path: str | Path) -> Path:
 
 
 def require_folder(path: str) -> None:
-    """Raises SqlError FILE_UNREADABLE if there is a file instead of a folder at a local path or at one of its parent
-    paths.
+    """Raises SqlError FILE_UNREADABLE if a local path, or one of its parents, is a file instead of a folder.
 
-    Without this check, the file system's error would look like the error of a store that does not respond.
+    Without this check, the error would look like the error of an object store that does not respond.
     """
     for place in (Path(path), *Path(path).parents):
         try:
@@ -75,9 +75,8 @@ def require_current_folder() -> None:
 
 
 def require_fit(location: str) -> None:
-    """Raises SqlError INVALID_PARAMETER for an absolute path or an object store's URI that Delta and Spark would
-    resolve to different places. With such a path or URI, the catalog and the jobs' files would be stored at different
-    places."""
+    """Raises SqlError INVALID_PARAMETER for an absolute path, or a URI of an object store, that Delta and Spark would
+    resolve to different places. Otherwise, the catalog and the jobs' files would be stored in different places."""
     is_uri = "://" in location
     unfit = unfit_part(location) if is_uri else unfit_local_part(location)
     if unfit is not None:

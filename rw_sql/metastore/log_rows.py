@@ -1,5 +1,4 @@
-"""Handles rows of the log of operations. The module makes the rows of operations and of outcomes, and reads operations
-and their outcomes from rows."""
+"""Converts operations and their outcomes to rows of the table ``operations``, and such rows back to operations."""
 
 from __future__ import annotations
 
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def operation_row(operation: Operation, epoch: int, actor: str, before: BeforeImage) -> dict[str, Any]:
-    """Returns the row that commits an operation as ``epoch``. ``before`` is the state that the operation replaces."""
+    """Returns the row that commits an operation as ``epoch``. ``before`` contains the values that the operation
+    replaces."""
     return {
         "epoch": epoch,
         "entry": "operation",
@@ -51,7 +51,8 @@ def outcome_row(epoch: int, outcome: str, duration_ms: int | None) -> dict[str, 
 
 
 def operation_rows(rows: pa.Table, after: int) -> list[tuple[int, str, str]]:
-    """Returns a triple (epoch, actor, changes) for each operation after the epoch ``after``, sorted by epoch."""
+    """Returns a triple (epoch, actor, changes) for each operation whose epoch is greater than ``after``, in ascending
+    order."""
     chosen = rows.filter(pc.and_(pc.equal(rows["entry"], "operation"), pc.greater(rows["epoch"], after)))
     chosen = chosen.sort_by("epoch")
     columns = (chosen[name].to_pylist() for name in ("epoch", "actor", "changes"))
@@ -59,7 +60,7 @@ def operation_rows(rows: pa.Table, after: int) -> list[tuple[int, str, str]]:
 
 
 def operation_record(row: dict[str, Any], outcome: dict[str, Any] | None) -> OperationRecord:
-    """Makes an operation from its row, with its outcome if an outcome is recorded."""
+    """Makes an operation from its row. ``outcome`` is the row of its outcome; None if no outcome is recorded."""
     return OperationRecord(
         epoch=row["epoch"],
         kind=row["kind"],

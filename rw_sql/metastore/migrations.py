@@ -1,5 +1,5 @@
-"""Migrates a warehouse's metastore to the newest catalog version. Any number of processes may migrate the metastore at
-the same time."""
+"""Migrates a warehouse's metastore to the newest format that this version of rw_sql knows. Several processes can
+migrate the same metastore concurrently."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def migrate(directory: str, catalog: Catalog) -> None:
 
 
 def require_format(directory: str, catalog: Catalog, *, accepts_older: bool = False) -> None:
-    """Checks that the warehouse has the catalog's newest format. Writes nothing.
+    """Checks that the format of the warehouse is the newest format in ``catalog``. Writes nothing.
 
     Raises SqlError METASTORE_IS_NEWER if the warehouse has a newer format, and NOT_SUPPORTED if the warehouse must be
     migrated first. If ``accepts_older`` is true, a warehouse that must be migrated passes the check.
@@ -74,8 +74,8 @@ def _newer(directory: str, seen: int, catalog: Catalog) -> SqlError:
 
 
 def _opened(uri: str) -> StoredTable | None:
-    """The table at ``uri``; None if there is no table. An object store needs a dozen requests to open a table, so the
-    table is opened only once."""
+    """The table at ``uri``; None if there is no table. Opening a table in an object store takes a dozen requests.
+    Therefore, this function does not check first whether the table exists."""
     try:
         return StoredTable(uri)
     except TableNotFoundError:

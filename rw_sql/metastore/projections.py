@@ -25,7 +25,7 @@ _WORTH_FOLDING = 2_000
 
 
 def projection_rows(projection: Projection, effects: Iterable[Effect], schema: pa.Schema) -> pa.Table:
-    """The rows that the effects add to a projection, as an Arrow table."""
+    """The rows that these effects of operations add to a projection, as an Arrow table."""
     columns: dict[str, list[Any]] = {name: [] for name in schema.names}
     for effect in effects:
         match projection:
@@ -62,7 +62,8 @@ def _extend(columns: dict[str, list[Any]], times: int, **values: Any) -> None:
 
 
 def snapshot_from(tables: Mapping[Projection, pa.Table], epoch: int) -> Snapshot:
-    """Builds a snapshot from complete projections. The newest row of a key applies."""
+    """Builds the snapshot at ``epoch`` from projections that are complete up to this epoch. The newest row of each key
+    applies."""
     folding = Folding(Snapshot())
     objects: dict[int, tuple[int, str | None]] = {}
     for id, at, text in zip(*_sorted_columns(tables["objects"], "id", "epoch", "record"), strict=True):
@@ -106,11 +107,12 @@ def newest_rows(table: pa.Table, keys: Sequence[str], order: str) -> pa.Table:
 
 
 def fold_rows(projection: Projection, table: pa.Table) -> pa.Table | None:
-    """The rows to keep when the projection is folded. None if folding is not worthwhile, because the projection still
-    needs most of its rows.
+    """The rows to keep when the projection is folded, which means that the kept rows replace its content. None if
+    folding would remove too few rows.
 
-    The row of a dropped object is kept, because ids are never reused. The row of an unassigned split or of a forgotten
-    state is kept while it is the last change to its fragment, because the last change determines the fragment's epoch.
+    The last row of a dropped object is kept, because its id must not be reused. The row of an unassigned split or
+    removed state is kept while it is the last change to its fragment, because this change determines the fragment's
+    epoch.
     """
     kept = newest_rows(table, KEYS[projection], "epoch")
     if projection != "objects":

@@ -1,5 +1,4 @@
-"""The objects of the catalog, as frozen records. The records are stored as JSON in the column ``record`` of the table
-``objects``."""
+"""The objects of the catalog, as frozen records. The column ``record`` of the table ``objects`` has them as JSON."""
 
 from __future__ import annotations
 
@@ -10,27 +9,27 @@ from typing import NamedTuple
 from rw_sql.metastore.refresh_records import RefreshRecord
 
 DEFAULT_GROUP = "default"
-"""The resource group of objects that name no group or that are older than resource groups."""
+"""The resource group of objects that name no group, and of objects that are older than resource groups."""
 
 PARALLELISM = 2
-"""The default number of partitions of a query's state. The number is small, because every partition makes each batch
-slower."""
+"""The default number of partitions of a query's state. Each additional partition makes every batch slower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRecord:
     """A source. ``definition`` is the canonical CREATE SOURCE statement; the other fields are derived from it.
 
-    ``options`` is the WITH list as (key, text) pairs in the order written. The WITH list contains references to secrets
-    by name, never the values of secrets. ``uses`` are the ids of the source's connection and secrets. Each new
-    ``generation`` has a new log. ``birth`` are the end offsets that the splits had when the source was created, in the
-    format of :mod:`rw_sql.model.backfill_ranges`. ``snapshot`` is the epoch of the statement that made the tables of a
-    change data capture source repeat their snapshots; 0 if there was no such statement. ``added_columns`` are pairs
-    (name, id). Objects with a lower id were created before the column and do not see it. ``resource_group`` is the
-    group whose owner runs the source's job. ``group_since`` is the epoch of the statement that moved the source to this
-    group; 0 if the source was created in this group. If ``keeps_reader`` is true, the shared reader of a change data
-    capture source runs even if nothing reads the source. Without a reader, the upstream would keep its log without a
-    limit. The operation after which no object reads the source sets this field, if the upstream has a slot.
+    ``options`` is the WITH list as pairs (key, text), in the order of the statement. An option that uses a secret has
+    the secret's name, never its value. ``uses`` are the ids of the source's connection and secrets. Each ``generation``
+    of the source has its own log. ``birth`` are the end offsets that the splits had when the source was created, in the
+    format of :mod:`rw_sql.model.backfill_ranges`. ``snapshot`` is the epoch of the last statement that made the tables
+    of a change data capture source repeat their snapshots; 0 if there was no such statement. ``added_columns`` has a
+    pair (name, id) for each column that was added later. An object with a lower id was created before the column and
+    does not see it. ``resource_group`` is the group whose owner runs the source's job. ``group_since`` is the epoch of
+    the statement that moved the source to this group; 0 if the source was created in this group. If ``keeps_reader`` is
+    true, the shared reader of a change data capture source runs even if no object reads the source. Without a reader,
+    the upstream's replication slot would make the upstream keep its log without a limit. If the upstream has a slot,
+    the operation that removes the source's last reading object sets this field.
     """
 
     id: int
@@ -54,27 +53,28 @@ class SourceRecord:
 UPSERT, COMBINED, SIGNED, CHANGES, KEYS, DIFF = "upsert", "combined", "signed", "changes", "keys", "diff"
 """The strategies for maintaining views.
 
-COMBINED: the groups of each batch are combined with the rows of the view's table, without any other state. UPSERT:
-Spark's state holds the groups of an aggregation. SIGNED: an aggregation over changes. New rows have the sign 1, and old
-rows have the sign -1. CHANGES: filters and projects the changed rows of one input. KEYS: recomputes the rows that a
+COMBINED: combines the groups of each batch with the rows of the view's table, without any other state. UPSERT: keeps
+the groups of an aggregation in Spark's state. SIGNED: aggregates changes, in which a new row has the sign 1 and an old
+row has the sign -1. CHANGES: filters and projects the changed rows of one input. KEYS: recomputes the rows that a
 change affects. DIFF: recomputes all rows and compares them with the stored rows.
 """
 
 KEYED = "keyed"
-"""The strategy for tables with a primary key: applies the newest record of each key."""
+"""The strategy for tables with a primary key. It applies the newest record of each key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """How a view's table is kept up to date. It is chosen when the view is created; ``reason`` explains the choice.
+    """How a view's table is kept up to date. CREATE MATERIALIZED VIEW makes this choice; ``reason`` explains it.
 
-    With an empty ``strategy``, a view without keys appends the rows of its query; a view with keys replaces rows with
-    the same key. ``query`` is the job's query if it differs from the view's query. The job's query also returns the
-    ``hidden`` columns (a Spark schema in JSON), which only the stored table has. ``touched`` is a query that returns
-    the values of the columns ``partition`` in changed input rows; the view's rows with these values are recomputed.
-    ``is_one_row`` is true for an aggregation without groups, which returns a row even for empty input. ``combine`` maps
-    each column of a COMBINED view's table to the function that combines two groups. ``derived`` is the query that
-    computes columns from others (see :mod:`rw_sql.syntax.query.combined_groups`).
+    If ``strategy`` is empty, a view without keys appends the rows of its query, and a view with keys replaces the
+    stored row of each key. ``query`` is the job's query if it differs from the view's query. ``hidden`` is the Spark
+    schema, in JSON, of additional columns that the job's query returns, and that only the stored table has. ``touched``
+    is a query that returns the values of the columns ``partition`` in changed input rows. The view's rows with these
+    values are recomputed. ``is_one_row`` is true for an aggregation without GROUP BY, which returns a row even for
+    empty input. ``combine`` has, for each column of a COMBINED view's table, the function that combines the values of
+    two groups. ``derived`` is the query that computes the view's columns from the stored columns (see
+    :mod:`rw_sql.syntax.query.combined_groups`).
     """
 
     strategy: str = ""
@@ -89,26 +89,26 @@ class Maintenance:
 
     @property
     def is_recomputed(self) -> bool:
-        """True if rows are recomputed from the inputs instead of being updated from stored state."""
+        """True if the view's job recomputes rows from the inputs. False if it updates rows from stored state."""
         return self.strategy in (KEYS, DIFF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaterializedViewRecord:
-    """A materialized view. ``inputs`` are the ids of the sources and views that the view's query reads.
+    """A materialized view. ``inputs`` are the ids of the relations that the view's query reads.
 
-    ``query`` is Spark SQL; ``dialect`` is the dialect of the definition's query, 'spark' or 'risingwave'. ``schema`` is
-    the view's Delta schema as Spark's JSON. ``keys`` are the columns that identify a row if rows are replaced
-    (aggregates); empty if rows are only appended. If ``has_change_feed`` is true, the view's table has a change feed,
-    because a sink or another view reads its changes. ``histories`` are the backfills of the view's sources, in the
-    format of :mod:`rw_sql.model.backfill_ranges`. A source whose log the view reads from the beginning has no history.
-    ``backfill_rate_limit`` is the maximum number of backfill records per second (None: no limit; 0: backfill is
-    stopped). ``kept_generation`` is the previously used generation, whose table and checkpoint are kept too; 0 means
-    the view's current generation minus one. ``last_generation`` is the highest generation that ever existed, if this
-    generation differs from the view's current generation. If a statement replaced the view's query, ``sees`` is the
-    first id that was unused when the view got its current query. Columns that were added later are invisible to the
-    query. ``parallelism`` is the number of partitions of the state of the view's query; this number never changes
-    within a generation. ``resource_group`` and ``group_since`` are as in :class:`SourceRecord`.
+    ``query`` is the view's query in Spark SQL. ``dialect`` is the dialect of the query in the definition, 'spark' or
+    'risingwave'. ``schema`` is the view's Delta schema as Spark's JSON. ``keys`` are the columns that identify a row if
+    rows are replaced, for example in an aggregation; empty if rows are only appended. If ``has_change_feed`` is true,
+    the view's table has a change feed, because a sink or another view reads its changes. ``histories`` are the
+    backfills of the view's sources, in the format of :mod:`rw_sql.model.backfill_ranges`. A source whose log the view
+    reads from the beginning has no history. ``backfill_rate_limit`` is the maximum number of backfill records per
+    second. None means no limit, and 0 stops the backfill. ``kept_generation`` is the generation that the view used
+    before. Its table and checkpoint are kept too; 0 means the current generation minus one. ``last_generation`` is the
+    highest generation that ever existed, if it differs from the current generation. If a statement replaced the view's
+    query, ``sees`` is the first id that was unused when the view got its current query. The query does not see columns
+    that were added later. ``parallelism`` is the number of partitions of the state of the view's query; this number
+    never changes within a generation. ``resource_group`` and ``group_since`` are as in :class:`SourceRecord`.
     """
 
     id: int
@@ -135,17 +135,18 @@ class MaterializedViewRecord:
 
 
 OVERWRITE, IGNORE, IF_NOT_NULL = "overwrite", "ignore", "if_not_null"
-"""The effect of inserting a row whose key already exists. OVERWRITE: the new row replaces the existing row. IGNORE: the
-new row is ignored. IF_NOT_NULL: only those new values that are not null replace the old values."""
+"""The effects of inserting a row whose key already exists. OVERWRITE: the new row replaces the existing row. IGNORE:
+the new row is ignored. IF_NOT_NULL: the new values that are not NULL replace the old values."""
 
 
 class LivePosition(NamedTuple):
-    """The place in a source's log after which a table of a change data capture source reads changes.
+    """The place after which a table of a change data capture source reads changes from the source's log.
 
     ``since`` is the epoch of the statement that last set the source's position before the table was created. ``offset``
     is the source's position at that time or, for a table without a snapshot, the end of the server's log. ``hour`` is
-    the first hour (since 1970) of the log that can contain later changes. ``split`` is the split, if known. ``run`` is
-    the newest run of the source's reader at that time; 0 if there was none, and -1 with rw_sql 0.1."""
+    the first hourly partition of the log that can contain later changes, in hours since 1970. ``split`` is the source's
+    split; empty if unknown. ``run`` is the newest run of the source's reader at that time. It is 0 if there was no run,
+    and -1 if rw_sql 0.1 created the table."""
 
     since: int
     offset: int
@@ -156,21 +157,21 @@ class LivePosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRecord(MaterializedViewRecord):
-    """A table with a connector. The table consists of a source and of rows that are made from the source's records.
+    """A table that reads from a source. Its rows are made from the source's records.
 
     The job of a table works like the job of a view.
 
-    ``definition`` is the canonical CREATE TABLE statement. ``source_id`` is the id of the associated source, which has
-    the same name and cannot be dropped without the table; None after DROP CONNECTOR. ``inputs`` contains that source,
-    or is empty; ``query`` computes the table's columns from a row of the source. ``primary_key`` are the columns that
-    identify a row; ``keys`` are the same columns if rows are replaced, and empty if rows are only appended.
-    ``conflict`` is OVERWRITE, IGNORE or IF_NOT_NULL. An inserted row is ignored if its values of ``version_columns``
-    are older than the values of the existing row with the same key. ``added_columns`` are pairs (name, id). Objects
-    with a lower id were created before the column and do not see it. ``dropped_columns`` are columns that remain only
-    in the table's files; ``dropped_fields`` are fields that remain only in the source's log. ``stored_names`` has a
-    pair (name, name in the files) for each renamed column, because renaming does not rewrite files. A table of a change
-    data capture source (``FROM source TABLE 'name'``) has no ``source_id``; the table's only input is that source. The
-    table ignores changes before ``live_from``.
+    ``definition`` is the canonical CREATE TABLE statement. ``source_id`` is the id of the table's own source, which has
+    the table's name and cannot be dropped without the table; None after DROP CONNECTOR. ``inputs`` contains that
+    source, or is empty. ``query`` computes the table's columns from a row of the source. ``primary_key`` are the
+    columns that identify a row. ``keys`` equals ``primary_key`` if rows are replaced, and is empty if rows are only
+    appended. ``conflict`` is OVERWRITE, IGNORE or IF_NOT_NULL. An inserted row is ignored if its values of
+    ``version_columns`` are older than the values of the existing row with the same key. ``added_columns`` has a pair
+    (name, id) for each column that was added later. An object with a lower id was created before the column and does
+    not see it. ``dropped_columns`` are dropped columns, which only the table's files still contain. ``dropped_fields``
+    are the fields of dropped columns, which only the source's log still contains. ``stored_names`` has a pair (name,
+    name in the files) for each renamed column, because renaming does not rewrite files. A table of a change data
+    capture source (``FROM source TABLE 'name'``) has no ``source_id``. It reads only that source, from ``live_from``.
     """
 
     source_id: int | None = None
@@ -188,12 +189,13 @@ class TableRecord(MaterializedViewRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaTableRecord:
-    """A Delta table that rw_sql does not write, and that a view or sink reads.
+    """A Delta table that a view or sink reads, and that rw_sql does not write.
 
-    The record exists as long as an object reads the table.
+    The record exists while a view or sink reads the table.
 
-    ``name`` is the table's name in the queries that Spark runs, ``written`` its name in statements; ``schema`` is the
-    schema of the table's rows, as Spark's JSON. Without ``has_change_feed``, only appends to the table are supported.
+    ``name`` is the table's name in the queries that Spark runs, and ``written`` is its name in statements. ``schema``
+    is the schema of the table's rows, as Spark's JSON. If ``has_change_feed`` is false, views and sinks support only
+    appends to the table.
     """
 
     id: int
@@ -210,13 +212,13 @@ class DeltaTableRecord:
 class SinkRecord:
     """A sink. ``definition`` is the canonical CREATE SINK statement; the other fields are derived from it.
 
-    ``inputs`` are the ids of the objects that the sink reads. ``query`` is Spark SQL over these objects; empty if the
-    sink writes one input unchanged. If ``replaces`` is true, later rows of a key replace earlier rows of the key,
-    because the query aggregates. ``schema`` is the schema of the sink's rows, as Spark's JSON; ``type`` is append-only,
-    upsert or debezium; ``keys`` are the columns of the sink's primary key. ``starts`` has a pair (input id, version of
-    the input's table after which the sink begins) for each input that the sink does not read from the beginning. A
-    paused sink keeps its positions. ``parallelism`` is the number of partitions of the state of the sink's query.
-    ``resource_group`` and ``group_since`` are as in :class:`SourceRecord`.
+    ``inputs`` are the ids of the objects that the sink reads. ``query`` is Spark SQL that reads these objects; empty if
+    the sink writes one input unchanged. If ``replaces`` is true, the query aggregates, and a later row replaces an
+    earlier row with the same key. ``schema`` is the schema of the sink's rows, as Spark's JSON. ``type`` is
+    append-only, upsert or debezium. ``keys`` are the columns of the sink's primary key. ``starts`` has a pair (input
+    id, version of the input's table after which the sink begins) for each input that the sink does not read from the
+    beginning. A paused sink keeps its positions. ``parallelism`` is the number of partitions of the state of the sink's
+    query. ``resource_group`` and ``group_since`` are as in :class:`SourceRecord`.
     """
 
     id: int
@@ -245,8 +247,7 @@ class SinkRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionRecord:
-    """A connection: options that sources and sinks share. ``definition`` is the canonical CREATE CONNECTION
-    statement."""
+    """Options that sources and sinks can share. ``definition`` is the canonical CREATE CONNECTION statement."""
 
     id: int
     name: str
@@ -287,8 +288,7 @@ class SchemaRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseRecord:
-    """A pause of one source (``source_id``) or of all sources (None). A source runs only while no pause applies to
-    it."""
+    """A pause of the source ``source_id``; of all sources if it is None. A paused source does not run."""
 
     id: int
     name: str
@@ -299,7 +299,7 @@ class PauseRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterRecord:
-    """A system parameter that ALTER SYSTEM SET has set; ``value`` is its value as text."""
+    """A system parameter that ALTER SYSTEM SET has set. ``value`` is its value as text."""
 
     id: int
     name: str
@@ -311,9 +311,9 @@ class ParameterRecord:
 class RewindRecord:
     """The last REWIND of a source.
 
-    The REWIND restores the state before ``operation``; ``epoch`` is the REWIND's own operation number.
+    The REWIND, whose operation number is ``epoch``, restores the state before the operation number ``operation``.
 
-    The source's dependents run again when the owner has completed the REWIND.
+    The source's dependents do not run until the owner has completed the REWIND.
     """
 
     id: int
@@ -326,12 +326,12 @@ class RewindRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildRecord:
-    """The rebuild of a view: a second table, which replaces the view's table as soon as the second table has caught up.
+    """The rebuild of a view. A rebuild fills a new table, which replaces the view's table when it has caught up.
 
     ``histories`` are the backfills of the new table, as in :class:`MaterializedViewRecord`. ``created_at_ms`` is 0 in
     the records of older versions of rw_sql, which did not record the time of creation. ``view`` is the view's new
-    record if the query of the view, or of a view that it reads, changes; None if the rebuild repeats the same query.
-    ``parallelism`` is the number of state partitions of the new table's query; 0 means the same number as the view's.
+    record if the rebuild changes the query of the view or of a view that it reads; None if the queries do not change.
+    ``parallelism`` is the number of state partitions of the new table's query; 0 means the number of the present query.
     """
 
     id: int
@@ -364,7 +364,7 @@ ObjectRecord = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedSplit:
-    """A split assigned to a fragment; ``epoch`` is the epoch of the statement that assigned it."""
+    """A split that is assigned to a fragment. ``epoch`` is the epoch of the statement that assigned the split."""
 
     fragment: str
     split: str
@@ -372,15 +372,15 @@ class AssignedSplit:
 
 
 FORGOTTEN = ""
-"""The state of a split whose position was reset while its upstream was unreachable."""
+"""The stored state of a split whose position a statement reset while the upstream was unreachable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredState:
-    """A split's position as set by a statement. ``state`` is the connector's JSON (or FORGOTTEN).
+    """A split's position that a statement has set. ``state`` is the connector's JSON, or FORGOTTEN.
 
-    ``epoch`` is the statement's epoch, ``log_version`` the version of the fragment's log at that time. Commits after
-    that version, by runs that started at or after ``epoch``, advance the position.
+    ``epoch`` is the statement's epoch, and ``log_version`` is the version of the fragment's log at that time. A commit
+    to the log advances the position if its version is greater, and if its run started at or after ``epoch``.
     """
 
     fragment: str
@@ -430,7 +430,7 @@ class UnassignSplits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutSplitStates:
-    """Sets positions: maps each split to the connector's JSON."""
+    """Sets positions. ``states`` maps each split to the connector's JSON."""
 
     change: str = field(default="put_split_states", init=False)
     fragment: str
@@ -440,7 +440,7 @@ class PutSplitStates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetSplitStates:
-    """Removes positions."""
+    """Removes the positions of splits."""
 
     change: str = field(default="forget_split_states", init=False)
     fragment: str
@@ -452,17 +452,17 @@ Change = PutObject | DropObject | AssignSplits | UnassignSplits | PutSplitStates
 
 DISCOVERY, REWIND, INJECT_CHECKPOINT = "DISCOVER SPLITS", "REWIND SOURCE", "INJECT CHECKPOINT OFFSETS"
 UNDO = "UNDO OPERATION"
-"""The kinds of operations to which the code refers by name. DISCOVERY: the owner has found new splits. REWIND: a source
-was rewound. INJECT_CHECKPOINT: a foreign checkpoint was rewritten. UNDO: an earlier operation was undone."""
+"""Some kinds of operations. DISCOVERY: the owner has found new splits. REWIND: a statement rewound a source.
+INJECT_CHECKPOINT: a statement rewrote another Spark job's checkpoint. UNDO: one undid an earlier operation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A statement that changes the catalog, before its commit. ``statement`` is its canonical form without secrets.
+    """A change to the catalog before its commit. ``statement`` is the canonical statement without secret values.
 
-    ``kind`` is the statement's name (``CREATE SOURCE``, ``UNSAFE SET``, ``RESET SOURCE SPLITS``); ``objects`` are the
-    names of all affected objects, including dependents. ``plan`` is the output of EXPLAIN. ``prediction`` is the
-    predicted effect as JSON, which is later compared with the actual effect.
+    ``kind`` is the statement's name, such as ``CREATE SOURCE`` or ``RESET SOURCE SPLITS``. ``objects`` are the names of
+    all affected objects, including dependents. ``plan`` is the preview that EXPLAIN shows. ``prediction`` is the
+    predicted effect as JSON. It is later compared with the actual effect.
     """
 
     kind: str
@@ -478,10 +478,10 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationRecord:
-    """A committed operation, as read from the table ``operations``. ``changes`` and ``before`` are JSON; times are in
+    """A committed operation from the table ``operations``. ``changes`` and ``before`` are JSON. Times are in
     milliseconds.
 
-    ``outcome`` is 'applied', 'committed' or 'failed: …'; None if no outcome is recorded yet.
+    ``outcome`` is 'applied', 'committed' or 'failed: …'. It is None if no outcome is recorded yet.
     """
 
     epoch: int

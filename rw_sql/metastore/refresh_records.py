@@ -1,26 +1,27 @@
-"""Defines records of refreshable tables. They contain a table's state and the progress of a refresh."""
+"""Defines the records of refreshable tables: the refresh state of a table, and the progress of a refresh."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 IDLE, REFRESHING, FINISHING = "IDLE", "REFRESHING", "FINISHING"
-"""The states of a refreshable table, with RisingWave's names.
+"""The refresh states of a table, with RisingWave's names.
 
-IDLE: no refresh is in progress. REFRESHING: the whole upstream is being loaded into a staging table. FINISHING: the
-differing rows are being merged into the table; afterwards, the staging table is dropped.
+IDLE: no refresh is in progress. REFRESHING: all rows of the upstream are being loaded into a staging table. FINISHING:
+the rows that differ between the staging table and the table are being merged into the table. Afterwards, the staging
+table is dropped.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshRecord:
-    """The refresh state of a table. Only refreshable tables have such a record.
+    """The refresh state of a table. A table has this record only if it is refreshable.
 
     ``refresh`` is the number of refreshes that have started so far. ``interval_s`` is the interval of automatic
-    refreshes. ``triggered_ms`` is the start of the last refresh, ``succeeded_ms`` is the end of the last successful
-    refresh, and ``failure`` is the error of the last refresh. While the state is FINISHING, ``chunks`` chunks with
-    ``rows`` rows in total are merged. Each chunk is a batch of the table's job. The batch of the first chunk has the
-    number ``first_batch``.
+    refreshes. ``triggered_ms`` is the start of the last refresh, and ``succeeded_ms`` is the end of the last successful
+    refresh. ``failure`` is the error of the last refresh, if it failed. In the state FINISHING, the table's job merges
+    ``chunks`` chunks with ``rows`` rows in total, one chunk per batch. The first chunk is merged by the batch
+    ``first_batch``.
     """
 
     id: int
@@ -40,10 +41,10 @@ class RefreshRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshChunk:
-    """Progress of one chunk of a refresh. The chunk number -1 denotes the loading phase before the merge.
+    """The progress of one chunk of a refresh. The chunk number -1 stands for the loading phase before the merge.
 
     ``position`` is the last key of the chunk, as JSON. ``rows`` is the number of rows that differ between the upstream
-    and the table. ``epoch`` is the catalog's epoch at the merge, and ``run`` is the run of the table's job.
+    and the table. ``epoch`` is the catalog's epoch at the time of the merge, and ``run`` is the run of the table's job.
     """
 
     table_id: int

@@ -1,5 +1,5 @@
-"""Stores the requests of sessions without a JVM. A request is a statement that a session passes to the owner. The
-answer to a request is stored too."""
+"""Stores the requests of sessions without a JVM, and the answers. A request is a statement that a session passes to the
+owner of a resource group."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ if TYPE_CHECKING:
     from rw_sql.metastore.keyed_table import Row as _Row
 
 _REQUEST_MS = 3_600_000
-"""The time in milliseconds for which a request is kept after its answer. The session looks for the answer several times
-a second. Therefore, the session normally reads the answer long before the answer is removed."""
+"""The time, in milliseconds, for which a request is kept after its answer. The session looks for the answer several
+times a second. Therefore, it normally reads the answer long before the request is removed."""
 
 
 class RequestStore:
-    """The table ``runtime_requests``, which the function ``table`` opens at the first use. Thread-safe."""
+    """Reads and writes the table ``runtime_requests``, which the function ``table`` opens at the first use.
+    Thread-safe."""
 
     def __init__(self, table: Callable[[], KeyedTable]) -> None:
         self._table = table
 
     def add(self, request: Request) -> None:
-        """Adds a request, unless the request is already stored.
+        """Adds a request. Writes nothing if the request is already stored.
 
-        If a session's commit got no response, the session calls this method again. In the meantime, the owner may have
-        taken the stored request.
+        A session calls this method again if the store did not respond to the first call. By then, the owner may already
+        have taken the request.
         """
         row = msgspec.to_builtins(request)
         self._table().write(lambda present: [] if (request.request,) in present else [row])
 
     def find(self, name: str) -> Request | None:
-        """The request with the given name; None if the request is not stored, or was answered long ago."""
+        """The request with the given name; None if the request was never stored, or was removed after
+        :data:`_REQUEST_MS`."""
         row = self._table().rows().get((name,))
         return None if row is None else msgspec.convert(row, Request)
 
@@ -49,11 +51,11 @@ class RequestStore:
         return tuple(msgspec.convert(row, Request) for row in sorted(found, key=lambda row: row["seq"]))
 
     def change(self, request: Request, later: Request) -> bool:
-        """Replaces ``request`` with ``later``. If the state of the stored request is not the state in ``request``,
-        replaces nothing and returns False.
+        """Replaces ``request`` with ``later``. If the stored request has another ``state`` or ``taken_by`` than
+        ``request``, replaces nothing and returns False.
 
-        The text of a statement is not stored for long. A request that is done or withdrawn has no ``body``, and
-        :meth:`tidy` removes the request's earlier rows, which contain the text.
+        The text of a statement is removed from the store after the request is done or withdrawn. This method then
+        stores the request without ``body``, and :meth:`tidy` removes the earlier rows, which contain the text.
         """
         row = msgspec.to_builtins(later)
         if later.state in (DONE, WITHDRAWN):
@@ -67,19 +69,19 @@ class RequestStore:
         return bool(self._table().write(choose))
 
     def tidy(self) -> None:
-        """Removes replaced rows of requests from the table. The next call deletes the files that still contain these
+        """Removes the replaced rows of requests from the table. The next call deletes the old files that contain these
         rows.
 
-        Does nothing while a request has no answer yet. If such a request existed, the call would write the request's
-        text to a new file, and this file would remain in the store if another process committed first.
+        Does nothing while a request is neither done nor withdrawn. Otherwise, the call would write the text of this
+        request to a new file. If another process committed first, this file would remain in the store.
         """
         if not any(row["state"] in (ASKED, TAKEN) for row in self._table().rows().values()):
             self._table().tidy()
 
 
 def recent_requests(rows: list[_Row]) -> list[_Row]:
-    """The requests to keep when the table is folded: the requests without an answer, and the requests of the last
-    hour."""
+    """The requests to keep when the table is folded. These are the requests that are neither done nor withdrawn, and
+    the requests that were made or answered in the last hour."""
     since = time.time_ns() // 1_000_000 - _REQUEST_MS
     return [
         row for row in rows if row["state"] in (ASKED, TAKEN) or row["asked_ms"] > since or _answered_ms(row) > since
@@ -87,7 +89,7 @@ def recent_requests(rows: list[_Row]) -> list[_Row]:
 
 
 class _Answered(msgspec.Struct):
-    """The field of an answer that determines how long the request is kept."""
+    """The part of an answer that determines how long its request is kept."""
 
     answered_ms: int = 0
 

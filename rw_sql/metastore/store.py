@@ -1,9 +1,9 @@
-"""The metastore: commits statements and reads the catalog.
+"""Implements the metastore, which commits statements and reads the catalog.
 
-A statement is committed when its row is appended to ``operations`` with compare-and-set. ``objects``,
-``fragment_splits`` and ``source_state`` are projections of that log. Each append to a projection also records the epoch
-up to which the projection is complete, as a Delta app transaction. Therefore, any process may extend a projection, each
-part of a projection is written only once, and readers apply only the operations after that epoch.
+A statement is committed by appending its row to the log ``operations`` with compare-and-set. ``objects``,
+``fragment_splits`` and ``source_state`` are projections of the log. Each append to a projection also records, as a
+Delta app transaction, the epoch up to which the projection is complete. Therefore, any process can extend a projection,
+and no part of a projection is written twice. Readers apply only the operations after that epoch.
 """
 
 from __future__ import annotations
@@ -59,12 +59,11 @@ class Metastore:
         self.directory = directory
         self.failed_writes = FailedWrites()
         self.looks = Looks()
-        """Limits how often this process looks for the commits of others, if the warehouse is in an object store."""
+        """In an object store, limits how often this process looks for the commits of other processes."""
         self.jobs = JobStore(directory, self.failed_writes, self.looks)
         """Facts about the running jobs: lease, runs, statuses, positions."""
         self.faults: Callable[[str], None] = _no_faults
-        """A function that is called between the steps of a commit, with the name of a fault point. Tests stop the
-        process in this function."""
+        """Called with the name of a fault point between the steps of a commit. Tests stop the process here."""
         self._catalog = catalog
         self._lock = RLock()
         opened = partial(StoredTable, failed_writes=self.failed_writes, looks=self.looks)
@@ -93,12 +92,14 @@ class Metastore:
     def open(
         cls, warehouse: str, *, catalog: Catalog | None = None, only_reads: bool = False, accepts_older: bool = False
     ) -> Metastore:
-        """Opens the metastore of a warehouse (a path or URI). Creates or migrates the metastore first if necessary.
+        """Opens the metastore of a warehouse, given as path or URI. Creates or migrates the metastore first if
+        necessary.
 
-        Completes projections that a crashed process left incomplete. For a URI, the object store's options come from
-        the environment. With ``only_reads``, nothing is written, and SqlError NOT_SUPPORTED is raised if the warehouse
-        must be migrated first; with ``accepts_older`` too, the catalog can be read. Raises SqlError METASTORE_IS_NEWER
-        if a newer version of rw_sql wrote the warehouse, and INVALID_PARAMETER for a path that Delta cannot address.
+        Completes projections that a crashed process left incomplete. For a URI, the options of the object store come
+        from the environment. If ``only_reads`` is true, writes nothing, and raises SqlError NOT_SUPPORTED if the
+        warehouse must be migrated first. If ``accepts_older`` is true too, opens such a warehouse without a migration.
+        Raises SqlError METASTORE_IS_NEWER if a newer rw_sql wrote the warehouse, and INVALID_PARAMETER if Delta cannot
+        use the path.
         """
         catalog = catalog or load_catalog()
         directory = catalog_folder(warehouse)
@@ -112,10 +113,9 @@ class Metastore:
 
     @classmethod
     def peek(cls, warehouse: str) -> Snapshot:
-        """The current catalog of a warehouse. Nothing is created, migrated or completed in the warehouse.
+        """The current catalog of a warehouse. Does not write: creates, migrates and completes nothing.
 
-        Raises SqlError FILE_UNREADABLE if there is no warehouse that this version can read. Also raises the errors of
-        :meth:`open`.
+        Raises SqlError FILE_UNREADABLE if there is no readable warehouse. Also raises the errors of :meth:`open`.
         """
         try:
             return cls.open(warehouse, only_reads=True, accepts_older=True).snapshot()
@@ -133,16 +133,16 @@ class Metastore:
             ) from error
 
     def view_definitions(self) -> tuple[tuple[str, str], ...]:
-        """The views of ``rw_catalog``: name and SELECT in Spark's SQL."""
+        """The views of ``rw_catalog``, as pairs (name, SELECT in Spark's SQL)."""
         return self._catalog.view_definitions(self.directory)
 
     def version(self) -> int:
-        """A number that increases with every write, including outcomes and upkeep. Reading it is cheap enough for
-        polling."""
+        """A number that increases with every write to the log, including outcomes and upkeep. On a local path, reading
+        the number takes a few microseconds, so that callers can poll it."""
         return self._operations.latest_version()
 
     def snapshot(self) -> Snapshot:
-        """The current catalog. Returns the same object until something is committed."""
+        """The current catalog. Returns the same object until an operation is committed."""
         version, snapshot = self._seen
         newest = self._operations.latest_version()
         if newest <= version:
@@ -153,12 +153,12 @@ class Metastore:
     def commit(
         self, operation: Operation, *, based_on: Snapshot, on_append: Callable[[], object] = lambda: None
     ) -> Committed:
-        """Atomically commits an operation, which was planned on the snapshot ``based_on``, as the next epoch.
+        """Atomically commits an operation as the next epoch. The operation was planned on the snapshot ``based_on``.
 
-        ``on_append`` is called right after the commit and must not block. Another thread updates the projections. The
-        update begins at once if a caller waits for it, and otherwise after a short time, in which further operations
-        may be committed. Raises ConcurrentCommit if another operation came first, and ValueError if the changes do not
-        fit the snapshot. Writes of outcomes and upkeep do not cause conflicts.
+        The method calls ``on_append`` directly after the commit; ``on_append`` must not block. Another thread updates
+        the projections after a short time, or earlier if a caller waits for the update. One update can therefore
+        contain several operations. Raises ConcurrentCommit if another operation was committed after ``based_on``, and
+        ValueError if the changes do not fit the snapshot. Writes of outcomes and upkeep do not cause ConcurrentCommit.
         """
         with self._lock:
             epoch = based_on.epoch + 1
@@ -188,8 +188,8 @@ class Metastore:
 
     @contextmanager
     def telling(self, event: Event) -> Iterator[None]:
-        """A context manager inside which each commit through this object sets ``event``, so that a waiting caller can
-        poll less often. Commits of other processes do not set ``event``; only polling finds such commits."""
+        """A context manager. Inside it, each commit through this object sets ``event``, so that a waiting caller can
+        poll less often. Commits of other processes do not set ``event``. The caller must poll to find them."""
         self._told.add(event)
         try:
             yield
@@ -197,7 +197,7 @@ class Metastore:
             self._told.discard(event)
 
     def project(self) -> None:
-        """Completes the projections up to the last operation. Any process may call this method at any time."""
+        """Completes the projections up to the last operation. Any process can call this method at any time."""
         with self._projecting:
             snapshot = self.snapshot()
             for projection in PROJECTIONS:
@@ -208,7 +208,7 @@ class Metastore:
                     self._forget(self._recent.popleft())
 
     def record_outcome(self, epoch: int, outcome: str, duration_ms: int | None = None) -> None:
-        """Records the outcome of an operation, replacing an earlier outcome. Does not advance the epoch."""
+        """Records the outcome of an operation, which replaces an earlier outcome. Does not advance the epoch."""
         self._record([outcome_row(epoch, outcome, duration_ms)])
 
     def _record(self, rows: list[dict[str, Any]]) -> None:
@@ -220,15 +220,16 @@ class Metastore:
             self._turns.schedule()
 
     def record_outcome_later(self, epoch: int, outcome: str, duration_ms: int | None = None) -> None:
-        """Like :meth:`record_outcome`, but on another thread, so that outcomes in quick succession share one commit.
+        """Records an outcome on another thread, in one commit with the other outcomes that arrive in a short time.
 
-        The method :meth:`operations` of this object includes outcomes that are not written yet.
+        The method :meth:`operations` of this object first writes these outcomes, so its result contains them.
         """
         self._pending.append(outcome_row(epoch, outcome, duration_ms))
         self._outcomes.schedule()
 
     def flush(self, *, with_upkeep: bool = False) -> None:
-        """Blocks until all pending outcomes are written, the projections are complete and started upkeep is done."""
+        """Blocks until all pending outcomes are written and the projections contain all commits of this object. If
+        ``with_upkeep`` is true, also blocks until running upkeep of the log is done."""
         self.flush_projections()
         self._outcomes.flush()
         if with_upkeep:
@@ -236,7 +237,7 @@ class Metastore:
             self._turns.flush()
 
     def flush_projections(self) -> None:
-        """Blocks until the projections contain all commits of this object, and all its job facts are written.
+        """Blocks until the projections contain all commits of this object, and no thread is storing a job's status.
 
         The call usually takes at most a hundredth of a second.
         """
@@ -259,12 +260,12 @@ class Metastore:
             self.failed_writes.warn(f"the outcomes of these operations could not be stored: {told}", error)
 
     def has_made(self, after: int, upto: int) -> bool:
-        """True if this object committed every epoch in ``(after, upto]``. Returns False if this object did not commit
-        one of these epochs, or has forgotten the commit because the commit is too old."""
+        """True if this object committed every epoch in ``(after, upto]``. False if another object committed one of
+        these epochs, or if this object no longer remembers the commit of one of them."""
         return all(epoch in self._made for epoch in range(after + 1, upto + 1))
 
     def unsafe_since(self, epoch: int) -> tuple[OperationRecord, ...]:
-        """The unsafe operations at or after an epoch, latest first. The outcomes of these operations may be missing."""
+        """The unsafe operations at or after an epoch, latest first. They may lack their outcomes."""
         made = self._made
         wanted = range(self.snapshot().epoch, epoch - 1, -1)
         if any(at not in made for at in wanted):
@@ -272,7 +273,7 @@ class Metastore:
         return tuple(record for record in map(made.get, wanted) if record is not None)
 
     def operation(self, epoch: int) -> OperationRecord | None:
-        """The operation with the given epoch."""
+        """The operation with the given epoch; None if there is no such operation."""
         return next(iter(self._operation_records(lambda light: pc.equal(light["epoch"], epoch), None)), None)
 
     def operations(
@@ -283,9 +284,9 @@ class Metastore:
         since: int | None = None,
         kinds: Collection[str] | None = None,
     ) -> tuple[OperationRecord, ...]:
-        """Operations with their outcomes, latest first. If ``object_name`` is given, returns only the operations that
-        affect this object; if ``kinds`` are given, only the operations of these kinds. ``since`` is the first epoch to
-        return.
+        """Operations with their outcomes, latest first. Each argument that is not None restricts the result: to unsafe
+        or safe operations (``is_unsafe``), to operations that affect the object ``object_name``, to the ``limit``
+        latest operations, to epochs from ``since``, or to operations of the given ``kinds``.
         """
 
         def wanted(light: pa.Table) -> Any:
@@ -326,7 +327,7 @@ class Metastore:
     def _append(self, entries: list[dict[str, Any]], based_on: int | None) -> int:
         """Appends rows to the log and returns the version before the append.
 
-        With ``based_on``, appends only if this snapshot's epoch is still the last epoch.
+        If the epoch ``based_on`` is given, appends only if it is still the last epoch.
         """
         table = self._operations
         rows = pa.Table.from_pylist(entries, table.schema)
@@ -366,8 +367,7 @@ class Metastore:
     def _load(self) -> None:
         """Reads the whole catalog.
 
-        Reads the projections first and the log second, so that the log contains every operation that the projections
-        contain.
+        Reads the projections before the log. Therefore, the log contains every operation that the projections contain.
         """
         tables: dict[Projection, pa.Table] = {}
         projected: dict[Projection, int] = {}
@@ -416,8 +416,7 @@ class Metastore:
 
     @contextmanager
     def _unread_if_interrupted(self) -> Iterator[None]:
-        """A context manager. If the code inside is interrupted or fails, the rows that this code has marked as read are
-        read again."""
+        """A context manager. If its body fails or is interrupted, the rows that it marked as read are read again."""
         try:
             yield
         except ConcurrentCommit:  # Nothing was read or written.
@@ -485,9 +484,9 @@ class Metastore:
                 self.failed_writes.warn(f"upkeep of {self.directory}", error)
 
     def _upkeep(self) -> None:
-        """Runs upkeep of the log.
+        """Runs upkeep of the table ``operations``.
 
-        Also advances the recorded epoch of projections that have no changes, so that the catalog can be opened quickly.
+        Also advances the recorded epoch of projections without changes. Opening then reads fewer operations.
         """
         # Upkeep uses a separate handle, so that commits do not wait for upkeep.
         StoredTable(self._operations.uri, failed_writes=self.failed_writes).upkeep()

@@ -1,5 +1,5 @@
-"""Implements a Delta table of the metastore, with compare-and-set appends, incremental reads, and upkeep by the
-writers."""
+"""Implements a Delta table of the metastore. The table has compare-and-set appends and incremental reads, and its
+writers run its upkeep."""
 
 from __future__ import annotations
 
@@ -44,28 +44,28 @@ _MOST_TRIES = 200
 _READS_AT_ONCE = 16
 _BATCH_ROWS = 1000
 _COMMITS_READ = 10
-"""The number of commits that are read to find an app transaction, before delta-rs reads the whole log."""
+"""The number of latest commits that are searched for an app transaction. If none of them has it, delta-rs reads the
+whole log."""
 # Upkeep writes checkpoints and cleans the log. delta-rs's hooks would do this in the middle of a commit.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _WRITER = WriterProperties(compression="ZSTD", compression_level=1)
 
 
 class CommitConflict(Exception):  # noqa: N818 - not an error: the caller retries
-    """Raised if the table has a newer version than the version on which a commit was based. The commit has written
-    nothing."""
+    """Raised if the table has a newer version than the handle that was to write a commit. Nothing was committed."""
 
 
 def join(directory: str, name: str) -> str:
-    """The path of a table under a directory that is a path or a URI."""
+    """The path or URI of a table under ``directory``, which is a path or URI."""
     return f"{directory.rstrip('/')}/{name}"
 
 
 def is_table(uri: str) -> bool:
     """True if there is a Delta table at the path or URI ``uri``.
 
-    ``DeltaTable.is_deltatable`` blocks all threads of the process until the store responds. If the store does not
-    respond, the store's client gives up after three minutes. Opening the table does not block other threads. On a local
-    path, opening the table would take longer than ``is_deltatable``.
+    For a URI, this function opens the table, because ``DeltaTable.is_deltatable`` blocks all threads of the process
+    until the store responds, and for up to three minutes if it does not respond. Opening the table blocks no other
+    thread. On a local path, the function calls ``is_deltatable``, which takes less time than opening the table.
     """
     if "://" not in uri:
         return DeltaTable.is_deltatable(uri)
@@ -79,8 +79,7 @@ def is_table(uri: str) -> bool:
 def create_table(
     uri: str, schema: Schema, properties: Mapping[str, str | None], partition_by: Sequence[str] = ()
 ) -> None:
-    """Creates the table if the table does not exist. Other threads and processes may create the table at the same
-    time."""
+    """Creates the table if it does not exist. Several threads and processes can call this function at the same time."""
     if is_table(uri):
         return
     try:
@@ -101,10 +100,10 @@ def create_table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRows:
-    """Rows of the table at the version ``version``.
+    """The rows that :meth:`StoredTable.read_new` has read, up to the version ``version``.
 
     If ``is_whole`` is true, ``rows`` are all rows of the table. Otherwise, ``rows`` are the rows that were added since
-    the last read. Some of these rows may be repeated.
+    the last read, and may include rows that were already read.
     """
 
     rows: pa.Table
@@ -113,11 +112,11 @@ class NewRows:
 
 
 class StoredTable:
-    """A handle on one version of a table. Thread-safe.
+    """A handle of a table, which is at one version of the table. Thread-safe.
 
-    Reads and writes use the handle's version. :meth:`refresh` advances this version. ``upkeep_offset`` is a number of
-    versions. Tables that are written together get different values, so that their upkeep is due after different
-    commits.
+    Reads and writes are based on the handle's version, which :meth:`refresh` advances. ``upkeep_offset`` is a number of
+    versions by which upkeep is shifted. Tables that are written together get different values, so that their upkeep is
+    due after different commits.
     """
 
     def __init__(
@@ -158,9 +157,9 @@ class StoredTable:
         return self._handle.version()
 
     def latest_version(self, *, is_exact: bool = False) -> int:
-        """The newest version. Finding the newest version takes a few microseconds on a local path, and one request in
-        an object store. In an object store, the result may be as old as :class:`Looks` permits, unless ``is_exact`` is
-        true."""
+        """The newest version. Finding it takes a few microseconds on a local path, and one request in an object store.
+        If the table is in an object store and ``is_exact`` is false, the result may be as old as :class:`Looks`
+        permits."""
         newest = self._log.newest(self._handle.version(), is_exact=is_exact)
         return self._listed_version() if newest is None else newest
 
@@ -191,10 +190,10 @@ class StoredTable:
                 self._update()
 
     def transaction(self, app: str, version: int | None = None) -> int:
-        """The last app transaction number of ``app`` at ``version``; 0 if there is no such transaction.
+        """The number of the last app transaction ``app`` at ``version``; 0 if there is no such transaction.
 
-        ``version`` is an existing version, by default the handle's. If the number is not in the newest commits up to
-        ``version``, the handle advances, and the number may be that of a newer version.
+        ``version`` is an existing version, by default the handle's version. If none of the latest commits up to
+        ``version`` has this transaction, the handle advances, and the result may be the number at a newer version.
         """
         with self.lock:
             at = self.version if version is None else version
@@ -207,13 +206,14 @@ class StoredTable:
             return number
 
     def known_transaction(self, app: str) -> int:
-        """The last app transaction number of ``app`` that was found or written through this object; 0 if none was."""
+        """The number of the last app transaction ``app`` that this object has found or written; 0 if there was none."""
         return self._transactions.get(app, (-1, 0))[1]
 
     def _logged_transaction(self, app: str, version: int) -> int | None:
-        """The number of the last transaction of ``app`` at ``version``, according to the commits up to ``version``.
+        """The number of the last app transaction ``app`` in the latest commits up to ``version``.
 
-        None if the last commits do not show the number. delta-rs would fetch every commit since the last checkpoint.
+        None if these commits do not have this transaction. The method does not use delta-rs, which would fetch every
+        commit since the last checkpoint.
         """
         known_at, known = self._transactions.get(app, (-1, 0))
         for at in range(version, version - _COMMITS_READ, -1):
@@ -230,9 +230,8 @@ class StoredTable:
     def append(self, rows: pa.Table, *, transaction: tuple[str, int] | None = None, overwrite: bool = False) -> None:
         """Commits rows as the version after the handle's version, and advances the handle.
 
-        Raises CommitConflict if that version exists. If ``overwrite`` is true, the new rows replace all rows of the
-        handle's version. :meth:`read_new` does not return rows appended by this method, unless there are other new rows
-        too.
+        Raises CommitConflict if this version exists. If ``overwrite`` is true, the new rows replace all rows of the
+        table. If :meth:`read_new` had read all earlier rows, it does not return the appended rows.
         """
         with self.lock:
             before = self.version
@@ -279,9 +278,9 @@ class StoredTable:
         """Returns the rows that were added since the last call, up to the newest version. ``above`` has the same
         meaning as in :meth:`read`.
 
-        If no file was removed, the method reads only the new commits and files, and does not advance the handle. On a
-        local path, this takes half a millisecond. A caller that has just looked for new commits passes the newest
-        version as ``newest``, so that the method does not look again.
+        If the new commits removed no file, the method reads only these commits and their files, and does not advance
+        the handle. On a local path, this takes half a millisecond. A caller that has just looked for new commits passes
+        the newest version as ``newest``. Then the method does not look again.
         """
         with self.lock:
             for attempt in range(_MOST_TRIES):
@@ -319,9 +318,9 @@ class StoredTable:
     ) -> pa.Table:
         """The rows at the handle's version.
 
-        If ``above`` (column, value) is given, a file is skipped if the column has no larger value in this file
-        according to the file's statistics. If ``among`` (column, values) is given, the result has only the rows with
-        one of these values. The other rows are dropped while the method reads, and are never all in memory.
+        If ``above``, a pair (column, value), is given, the method skips each file whose statistics show that the column
+        has no greater value. If ``among``, a pair (column, values), is given, the result has only the rows with one of
+        these values. The other rows are dropped during reading, and are never in memory all at once.
         """
         with self.lock:
             for _ in range(_MOST_TRIES):
@@ -335,7 +334,7 @@ class StoredTable:
         raise OSError(f"the files of {self.uri} no longer exist")
 
     def has_above(self, column: str, value: int) -> bool:
-        """True if, according to the files' statistics, the handle's version may contain rows with a larger value in
+        """True if the files' statistics at the handle's version permit a row with a value greater than ``value`` in
         ``column``."""
         with self.lock:
             return bool(self._files_above(column, value))
@@ -358,7 +357,7 @@ class StoredTable:
             self._read_version = -1
 
     def is_upkeep_due(self, before: int) -> bool:
-        """True if upkeep is due after the commit that follows version ``before``."""
+        """True if upkeep is due after the commit of version ``before + 1``."""
         first, last = before + self._upkeep_offset, before + 1 + self._upkeep_offset
         return first // UPKEEP_EVERY != last // UPKEEP_EVERY
 
@@ -370,11 +369,11 @@ class StoredTable:
     ) -> None:
         """Removes replaced files, compacts or folds the other files, writes a checkpoint, and cleans the log.
 
-        The function ``fold`` receives all rows and returns the rows to keep, or None to skip folding. A caller that has
-        cached the rows passes ``replace`` instead of ``fold``. The function ``replace`` receives a handle on the table,
-        and also returns the rows to keep or None. If another process commits first, the next run does the remaining
-        work. Files that one run replaces are removed by the next run, so that readers of an older version have time to
-        finish. Files of failed commits are removed after a day.
+        Folding replaces all rows with the rows to keep. The function ``fold`` receives all rows and returns the rows to
+        keep, or None if the table is not to be folded. A caller that has cached the rows passes ``replace`` instead,
+        which receives this handle and returns the same. If another process commits first, the next run of upkeep does
+        the remaining work. The next run also removes the files that this run has replaced, so that readers of an older
+        version have time to finish. Files of failed commits are removed after a day.
         """
         with self.lock:
             version = self._handle.version()
@@ -412,8 +411,8 @@ class StoredTable:
     def _added(self, since: int, until: int) -> set[str] | None:
         """Returns the files that the commits in ``(since, until]`` added, if these commits removed no files.
 
-        Returns None if a commit removed files, if the content of a commit is not available, or if there are too many
-        commits. In these cases, the caller must use the handle.
+        Returns None if a commit removed files, if the content of a commit is not available, or if there are more than
+        :data:`UPKEEP_EVERY` commits. In these cases, the caller must use the handle.
         """
         if since < 0 or until - since > UPKEEP_EVERY:
             return None
@@ -462,8 +461,8 @@ class StoredTable:
     def _opened(self, name: str) -> pa.NativeFile | pa.BufferReader:
         """One of the table's files, open for reading.
 
-        In an object store, fsspec fetches the file with one request. The file system of delta-rs needs three requests,
-        and blocks all threads of the process while it waits for the store.
+        In an object store, fsspec fetches the file with one request. The file system of delta-rs would need three
+        requests, and would block all threads of the process while it waits for the store.
         """
         if self.is_local:
             return pa.OSFile(name)
@@ -477,7 +476,8 @@ class StoredTable:
 
 
 def _rows_among(file: pq.ParquetFile, column: str, values: Collection[int]) -> pa.Table:
-    """The rows of a file that have one of these values in a column. A file without such rows is not read further."""
+    """The rows of a file that have one of the given values in a column. If no row has such a value, the method does not
+    read the other columns of the file."""
     wanted = pa.array(values, pa.int64())
     if not pc.any(pc.is_in(file.read(columns=[column])[column], wanted)).as_py():
         return file.schema_arrow.empty_table()
@@ -486,8 +486,8 @@ def _rows_among(file: pq.ParquetFile, column: str, values: Collection[int]) -> p
 
 
 def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Adds the schema's columns that are missing from the table, because files that were written before a column was
-    added do not contain the column."""
+    """Adds the columns of the schema that ``table`` lacks. A file that was written before a column was added does not
+    contain this column."""
     columns: list[Any] = [
         table.column(f.name).cast(f.type) if f.name in table.column_names else pa.nulls(table.num_rows, f.type)
         for f in schema

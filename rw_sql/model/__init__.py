@@ -1,8 +1,9 @@
-"""The domain model. It interprets the catalog's records, independently of statements and running jobs.
+"""The domain model, which interprets the catalog's records. It does not depend on statements or running jobs.
 
 The package covers definitions, options, names, parameters, the inputs of views, the jobs of a catalog, and offset
-ranges. All results are computed from records. The package reads no table, no upstream and no clock.
+ranges. It computes all results from records and arguments, and reads no table, no upstream and no clock.
 
-Imports: ``metastore``, ``connectors``, ``syntax``. Begin with ``definitions`` (a record's statement and its parts) and
-``job_specs`` (the jobs of a catalog).
+This package may import only ``metastore``, ``connectors``, ``syntax`` and the packages below these, such as ``errors``.
+Begin reading with ``definitions`` (a record's statement and the parts of the statement) and ``job_specs`` (the jobs of
+a catalog).
 """

@@ -1,10 +1,10 @@
-"""Describes the backfill of a view's input, which is the range of older upstream records that the view reads. The
-commit that created the view has fixed this range.
+"""Describes the backfill of a view's input: the older upstream records that the view reads. The commit that creates the
+view fixes the range of these records.
 
 From each source, a view sees the *history* and the *live* rows. The history is every offset in ``[start, end)`` of each
-split, exactly once. The live rows are all rows that are added to the source's log after version ``log_version``.
-``end`` is the position that a split had reached at that version, so the live rows continue where the history ends.
-Therefore, the view's content does not depend on whether the source is moved before or during the backfill.
+split, exactly once. The live rows are all rows that are added to the source's log after its version ``log_version``.
+``end`` is the position of the split at this version. The live rows therefore continue where the history ends.
+Therefore, a view gets the same content whether a statement moves the source before the backfill or during it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class SplitHistory:
 
     If ``start`` is after the position of the source's reader, ``end`` equals ``start``, and rows with offsets below
     ``start`` are not live. ``since`` is the epoch of the statement that set the split's position. Rows of a run that
-    continued from an older position are never live. If ``is_guarded`` is true, the rows of a run that continued from
-    the position set at ``since`` are live only if their offset is at least ``start``. ``term`` is the term of the
-    position ``end`` (see :class:`~rw_sql.connectors.base.SplitState`).
+    continued from a position of an earlier epoch are never live. If ``is_guarded`` is true, a row of a run that
+    continued from the position of the epoch ``since`` is live only if its offset is at least ``start``. ``term`` is the
+    term of the position ``end`` (see :class:`~rw_sql.connectors.base.SplitState`).
     """
 
     split: str
@@ -57,7 +57,7 @@ class SplitHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """The history of one input. Rows after version ``log_version`` of the source's log are live."""
+    """The history of one input. Rows that were added after version ``log_version`` of the source's log are live."""
 
     source_id: int
     log_version: int
@@ -65,9 +65,9 @@ class History:
 
     @property
     def live_version(self) -> int:
-        """The first version of the log that the view reads directly, after its backfill.
+        """The first version of the source's log that the view reads after its backfill.
 
-        The result is at least 1, because version 0 of a log has no rows, and no stream can start at version 0.
+        The result is at least 1, because version 0 of a log has no rows, and Spark's stream cannot start at version 0.
         """
         return max(1, self.log_version + 1)
 
@@ -78,12 +78,12 @@ class History:
 
     @property
     def guarded(self) -> tuple[SplitHistory, ...]:
-        """Returns the splits that may have rows that were added to the log after ``log_version`` but are not live."""
+        """Returns the splits for which the log may have rows that were added after ``log_version`` and are not live."""
         return tuple(split for split in self.splits if split.is_guarded)
 
     def to_text(self) -> str:
-        """The compact text that the catalog stores. Splits with the same incarnation and epoch are grouped, their names
-        become ranges of numbers, and repeated values are run-length encoded."""
+        """The compact text that the catalog stores. The text groups the splits that have the same incarnation and
+        epoch. It contains their names as ranges of numbers, and repeated values in run-length encoding."""
         groups: dict[tuple[Any, ...], list[SplitHistory]] = {}
         for split in self.splits:
             prefix, _ = _numbered(split.split)
@@ -154,9 +154,9 @@ def _group(key: tuple[Any, ...], members: list[SplitHistory]) -> dict[str, Any]:
 
 
 def _closed(numbers: Sequence[int | str]) -> list[int | str | list[int]]:
-    """Encodes ascending numbers. A sequence of consecutive numbers becomes [first, last].
+    """Encodes ascending numbers: a sequence of consecutive numbers becomes [first, last].
 
-    A string, which is a name without a number, is returned unchanged.
+    A string among the numbers, which is the name of a split without a number, is not changed.
     """
     found: list[int | str | list[int]] = []
     for number in numbers:
@@ -203,11 +203,11 @@ def _spread(values: Iterable[int | list[int]]) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillChunk:
-    """A part of a history: offsets ``[start, end)`` of a split.
+    """A part of a history: the offsets ``[start, end)`` of a split.
 
-    If the offsets are read from the log, ``runs`` are the first and the last run that wrote these offsets to the log.
-    If ``runs`` is empty, the offsets are read from the upstream, and ``term`` is a term (Kafka: leader epoch) in which
-    the upstream had the records of the history at these offsets; None if this term is unknown.
+    If the backfill reads the offsets from the log, ``runs`` are the first and the last run that wrote them to the log.
+    If ``runs`` is empty, the backfill reads the offsets from the upstream. Then ``term`` is a term (Kafka: leader
+    epoch) in which the upstream had the records of the history at these offsets; None if unknown.
     """
 
     split: str
@@ -219,7 +219,7 @@ class BackfillChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryPlan:
-    """The chunks of a history that remain to be read, separately for the log and for the upstream. Chunks do not
+    """The chunks of a history that the backfill must still read, separately for the log and the upstream. Chunks do not
     overlap."""
 
     from_log: tuple[BackfillChunk, ...] = ()
@@ -234,13 +234,13 @@ def plan_portions(
     replaced: Mapping[str, Spans] | None = None,
     readings: Mapping[str, tuple[LogPiece, ...]] | None = None,
 ) -> HistoryPlan:
-    """The chunks of a history that are not ``done``.
+    """The chunks of a history that the backfill must still read. ``done`` are the offsets that it has read.
 
-    An offset is read from the log if the log contains the offset, and otherwise from the upstream. The log may contain
-    several rows for an offset. In this case, the backfill reads the newest of the rows that the log contained when the
-    view was created. Earlier rows are not read, because the upstream may have lost their records. Later rows are live.
-    Offsets in ``replaced`` are not read (see :func:`reread_ranges`). If some rows of the log have been deleted,
-    ``readings`` are all pieces that the log has ever had.
+    The backfill reads an offset from the log if the log contains it, and otherwise from the upstream. The log may
+    contain several rows for an offset. Then the backfill reads the newest of the rows that the log contained when the
+    view was created. It does not read earlier rows, because the upstream may have lost their records. Later rows are
+    live. The backfill does not read offsets in ``replaced`` (see :func:`reread_ranges`). If some rows of the log have
+    been deleted, ``readings`` are all pieces that the log has ever had; otherwise, it is None.
     """
     from_log: list[BackfillChunk] = []
     from_upstream: list[BackfillChunk] = []
@@ -268,13 +268,13 @@ def plan_portions(
 def reread_ranges(
     history: History, pieces: Mapping[str, tuple[LogPiece, ...]], done: Mapping[str, Spans]
 ) -> tuple[BackfillChunk, ...]:
-    """Returns those offsets of a history that are not ``done`` and that the source has read again since the view was
-    created, in a greater term.
+    """Returns the offsets of a history that are not ``done``, and that the source has read again, in a greater term,
+    since the view was created.
 
-    The new rows are live. If the upstream has lost the records of the history at these offsets, the new rows replace
-    these records. Otherwise, the new rows repeat these records. The preview of the statement that moved the source back
-    has shown this repetition. Each range has the ``term`` in which the upstream had the records of the history. Ranges
-    may overlap.
+    The rows of the second reading are live. If the upstream has lost the records of the history at these offsets, the
+    live rows replace these records. Otherwise, the live rows repeat these records, as the preview of the statement that
+    moved the source back has shown. Each range has the ``term`` in which the upstream had the records of the history.
+    Ranges can overlap.
     """
     found: list[BackfillChunk] = []
     for split in history.splits:
@@ -298,8 +298,8 @@ def _left(split: SplitHistory, done: Mapping[str, Spans]) -> Spans:
 def _parted(
     history: History, split: SplitHistory, pieces: Mapping[str, tuple[LogPiece, ...]]
 ) -> tuple[tuple[LogPiece, ...], tuple[LogPiece, ...]]:
-    """The pieces of a split's incarnation that the log had when the view was created, and the pieces that were added to
-    the log later."""
+    """The pieces of a split's incarnation, as a pair: the pieces that the log had when the view was created, and the
+    pieces that were added later."""
     own = [
         piece
         for piece in pieces.get(split.split, ())
@@ -332,9 +332,10 @@ def _in_terms(
 
 
 def next_chunk(portions: Sequence[BackfillChunk], most: int) -> tuple[BackfillChunk, ...]:
-    """The next chunks to read together: at most ``most`` offsets in total, distributed evenly among the splits.
+    """The chunks that the next batch of the backfill reads: at most ``most`` offsets in total, distributed evenly among
+    the splits.
 
-    Only the lowest contiguous range of each split is included.
+    For each split, the result has offsets only from the split's lowest chunk.
     """
     first: dict[str, BackfillChunk] = {}
     for portion in portions:

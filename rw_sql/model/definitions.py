@@ -1,6 +1,6 @@
-"""Converts a catalog record back to its statement.
+"""Parses the definitions of catalog records, and derives facts from them, such as columns and options.
 
-The text of the definition is authoritative, and all other fields are derived from this text.
+The text of a record's definition is authoritative. The record's other fields are derived from this text.
 """
 
 from __future__ import annotations
@@ -38,31 +38,30 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import ColumnDefinition, CreateTable, FormatEncode, IncludeColumn, OptionValue
 
 GROUP_OPTION = "resource_group"
-"""The option of WITH that names an object's resource group. ``resource_group`` is not an option of any connector."""
+"""The option of a WITH list that names an object's resource group. No connector has an option with this name."""
 
 PAUSED_AT_BIRTH = "paused"
-"""The option of WITH that creates a source paused (``paused = 'true'``). The option is not a property of the source and
-is not stored."""
+"""The option of a WITH list that creates a source in the paused state (``paused = 'true'``). The option is not a
+property of the source and is not stored."""
 
 CHANGE_FORMATS = ("UPSERT", "DEBEZIUM", "MAXWELL", "CANAL")
-"""The formats whose records describe changes to rows. Only a table with a primary key can read records in these
-formats."""
+"""The formats whose records describe changes to rows. Only a table with a primary key can have such a format."""
 
 REFRESH_OPTIONS = ("refresh_mode", "refresh_interval_sec")
-"""The options in a table's WITH list that configure its refresh. These options are not options of the table's
+"""The options in a table's WITH list that configure the table's refreshes. They are not options of the table's
 source."""
 
 CHANGE_COLUMN = ("_rw_op", "BIGINT")
-"""An extra column in the log of a source with a change format. The value is 1 for an inserted or updated row, and -1
-for a deleted key.
+"""An additional column in the log of a source with a change format. Its value is 1 for an inserted or updated row, and
+-1 for a deleted key.
 """
 
 UNCHANGED_COLUMN = ("_rw_unchanged", "ARRAY<STRING>")
-"""An extra column in the log of a source whose records may omit unchanged values. The column contains the paths of the
-omitted values.
+"""An additional column in the log of a source whose records may omit unchanged values. The column contains the paths of
+the omitted values.
 
-Each path is a column or a part of a struct, as :func:`unchanged_path` writes it. ``""`` marks a row whose key changed.
-The column is NULL if the record has all values.
+Each path names a column or a part of a struct, as :func:`unchanged_path` writes it. The path ``""`` marks a row whose
+key changed. The column is NULL if the record has all values.
 """
 
 CDC_COLUMNS = (
@@ -72,7 +71,7 @@ CDC_COLUMNS = (
     ("row", "STRING"),
     ("timestamp", "TIMESTAMP"),
 )
-"""The visible columns of a change data capture source: one row per change to any of its tables.
+"""The visible columns of a change data capture source. The source has one row per change to any of its upstream tables.
 
 ``op`` is ``c`` (create), ``u`` (update), ``d`` (delete), ``r`` (snapshot row), ``t`` (truncate), ``b`` (beginning of a
 repeated snapshot) or ``s`` (end of a repeated snapshot). ``key`` and ``row`` are JSON objects whose values are text as
@@ -81,20 +80,20 @@ key. ``row`` is the row after the change.
 """
 
 SNAPSHOT = "snapshot"
-"""An option of a table that reads from a change data capture source. The option determines whether the table begins
-with a snapshot of the existing rows."""
+"""An option of a table of a change data capture source. It determines whether the table begins with a snapshot of the
+existing rows."""
 
 INDEX_COLUMN = ("_rw_index", "BIGINT")
-"""An extra column in the log of a source whose records may share an offset. The column contains the order of the
-records with the same offset.
+"""An additional column in the log of a source in which several records can have the same offset. The column contains
+the order of these records.
 
-The records of change data capture sources and of files may share an offset. The column is NULL in files that were
-written before the column existed.
+These are change data capture sources and sources that read files. The column is NULL in rows that were written before
+the column existed.
 """
 
 UNKNOWN_COLUMN = ("_rw_unknown", "ARRAY<STRING>")
-"""An extra column in a table whose records may omit unchanged values. The column contains the paths of omitted values
-that no earlier record provided."""
+"""An additional column in a table whose records may omit unchanged values. The column contains the paths of the omitted
+values that no earlier record contained."""
 
 HIDDEN_COLUMNS = (
     ("_rw_split", "STRING"),
@@ -144,7 +143,7 @@ def source_definition(definition: str) -> CreateSource:
 
 @lru_cache(maxsize=16_384)
 def reader_definition(definition: str) -> str:
-    """A source's canonical definition with ``connector`` but no other properties.
+    """A source's canonical definition, of whose properties only ``connector`` remains.
 
     This definition determines how records are converted to rows, but not where the records come from.
     """
@@ -203,8 +202,8 @@ def secret_options(definition: str) -> Mapping[str, str]:
 
 
 def option_text(value: OptionValue) -> str:
-    """Returns an option's value in the form that the catalog stores. A literal is stored as plain text, and a reference
-    to a secret is stored as ``SECRET name``."""
+    """Returns an option's value in the form that the catalog stores: a literal as its text, and a reference to a secret
+    as ``SECRET name``."""
     match value:
         case TextValue(text=text) | NumberValue(text=text) | WordValue(text=text):
             return text
@@ -225,7 +224,7 @@ def listed_options(statement: CreateSource | CreateSink) -> tuple[tuple[str, str
 
 
 def connector_of(statement: CreateSource | CreateSink | CreateTable) -> str | None:
-    """The name of the connector in lower case, or None if the WITH list has no connector."""
+    """The name of the connector in lower case; None if the WITH list names no connector."""
     for option in statement.options:
         if option.key == "connector":
             return option_text(option.value).lower()
@@ -233,7 +232,7 @@ def connector_of(statement: CreateSource | CreateSink | CreateTable) -> str | No
 
 
 def include_name(connector_name: str, column: IncludeColumn) -> str:
-    """The name of an INCLUDE column, which is its alias or RisingWave's
+    """The name of an INCLUDE column. Without an alias, this is RisingWave's name
     ``_rw_<connector>_<kind>[_<inner>[_<type>]]``."""
     inner_type = canonical_type(column.inner_type) if column.inner_type else None
     return column.alias or connector(connector_name).spec.include_name(column.kind, column.inner, inner_type)
@@ -247,7 +246,7 @@ def include_type(column: IncludeColumn) -> str:
 
 
 def source_columns(statement: CreateSource) -> tuple[tuple[str, str], ...]:
-    """A source's visible columns with their Spark types, INCLUDE columns last."""
+    """A source's visible columns with their Spark types. INCLUDE columns come last."""
     if is_cdc(statement):
         return CDC_COLUMNS
     name = connector_of(statement) or ""
@@ -256,7 +255,8 @@ def source_columns(statement: CreateSource) -> tuple[tuple[str, str], ...]:
 
 
 def source_watermark(statement: CreateSource | CreateTable) -> tuple[str, str] | None:
-    """The watermark of a source or table for Spark, with the column and the delay."""
+    """The watermark of a source or table, as the column and the delay in Spark's syntax; None if there is no
+    watermark."""
     for watermark in statement.watermarks:
         return watermark.column, watermark_delay(watermark)
     return None
@@ -270,7 +270,7 @@ def definition_of(record: SourceRecord) -> CreateSource:
 def is_cdc(statement: CreateSource) -> bool:
     """True for a change data capture source.
 
-    The records of such a source are changes to several tables, which the source itself does not decode.
+    The records of such a source are changes to several upstream tables. The source does not decode them; its tables do.
     """
     return captures_changes(connector_of(statement) or "")
 
@@ -278,8 +278,8 @@ def is_cdc(statement: CreateSource) -> bool:
 def has_changes(statement: CreateSource | CreateTable) -> bool:
     """True if the records describe changes to rows, not only new rows.
 
-    The result is True for the tables of a change data capture source. It is False for the source itself, because the
-    source's rows are the change records.
+    The result is True for a table of a change data capture source. It is False for the source itself, whose rows are
+    the change records.
     """
     if isinstance(statement, CreateTable) and statement.cdc_table is not None:
         return True
@@ -287,15 +287,16 @@ def has_changes(statement: CreateSource | CreateTable) -> bool:
 
 
 def field_of(column: ColumnDefinition) -> str:
-    """The field of a record from which a column is read.
+    """The name of the record's field from which a column is read.
 
-    The corresponding column of the table's source has the field's name.
+    In a table's source, the corresponding column has the same name as the field.
     """
     return column.name if column.field is None else column.field
 
 
 def named_fields(table: CreateTable) -> dict[str, str]:
-    """The columns of a table's source that have another name in the table: name in the source → name in the table."""
+    """Maps the name of a column in a table's source to its name in the table. The mapping has only the columns that
+    name a field."""
     return {column.field: column.name for column in table.columns if column.field is not None}
 
 
@@ -303,7 +304,7 @@ def source_of_table(table: CreateTable) -> CreateSource:
     """The definition of a table's source. This definition determines where the records come from and how they are
     converted to rows.
 
-    For a change format, the source also has the table's primary key, because decoding needs this key.
+    If the table has a change format, the source also has the table's primary key, because decoding needs it.
     """
     fields = {column.name: field_of(column) for column in table.columns}
     key = tuple(fields.get(name, name) for name in primary_key(table)) if has_changes(table) else ()
@@ -324,7 +325,7 @@ def source_of_table(table: CreateTable) -> CreateSource:
 
 
 def with_source(table: CreateTable, source: CreateSource) -> CreateTable:
-    """A table's definition with the current properties, INCLUDE and FORMAT of its source."""
+    """A table's definition with the current properties, INCLUDE columns and FORMAT clause of its source."""
     own = tuple(option for option in table.options if option.key in REFRESH_OPTIONS)
     return replace(table, options=(*source.options, *own), include=source.include, format=source.format)
 
@@ -338,13 +339,13 @@ def primary_key(statement: CreateSource | CreateTable) -> tuple[str, ...]:
 
 
 def encode_options(statement: CreateSource | CreateTable) -> dict[str, str]:
-    """The options of FORMAT … ENCODE … (…), as a mapping from their keys."""
+    """The options in the parentheses of FORMAT … ENCODE … (…), by key."""
     options = statement.format.options if statement.format else ()
     return {option.key: option_text(option.value) for option in options}
 
 
 def has_schema(statement: CreateSource | CreateTable) -> bool:
-    """True if a schema from a registry or file describes the records."""
+    """True if a schema from a registry or from a file describes the records."""
     return statement.format is not None and needs_schema(statement.format.encode, encode_options(statement))
 
 
@@ -369,29 +370,30 @@ def has_unchanged(statement: CreateSource | CreateTable) -> bool:
 
 
 def has_snapshot(statement: CreateSource | CreateTable) -> bool:
-    """True if a table of a change data capture source begins with the existing rows of its upstream table. The
-    statement is the table's definition or the result of :func:`cdc_rows`."""
+    """True if a table of a change data capture source begins with the existing rows of its upstream table.
+    ``statement`` is the table's definition, or the result of :func:`cdc_rows` for the table."""
     return all(option_text(each.value).lower() != "false" for each in statement.options if each.key == SNAPSHOT)
 
 
 def unchanged_path(names: Sequence[str]) -> str:
-    """The path of a column or of a part of a struct as one string. A name with a dot is quoted."""
+    """The path of a column, or of a part of a struct, as one string. A name that contains a dot or a backquote is
+    quoted."""
     return ".".join(name if "." not in name and "`" not in name else quoted_for_spark(name) for name in names)
 
 
 KEPT_TIME = ".timestamp"
-"""The path of the column INCLUDE timestamp in a row of another snapshot of a captured table. If a table already
-contains the row, the table keeps the row's time, because the snapshot does not contain the time. No other path begins
-with a dot."""
+"""The path that marks a missing time of the column INCLUDE timestamp in a row of a repeated snapshot. A snapshot does
+not contain the time. If the table already has the row, it therefore keeps the row's time. No other path begins with a
+dot."""
 
 
 def key_encode(statement: CreateSource | CreateTable) -> str:
-    """The encoding of the records' keys, from KEY ENCODE."""
+    """The encoding of the records' keys, from KEY ENCODE; ``JSON`` if the statement does not specify it."""
     return (statement.format.key_encode if statement.format else None) or "JSON"
 
 
 def log_columns(statement: CreateSource) -> tuple[tuple[str, str], ...]:
-    """All columns of a source's log with their Spark types, the hidden columns last."""
+    """All columns of a source's log with their Spark types. The visible columns come first."""
     changes = (CHANGE_COLUMN,) if has_changes(statement) else ()
     unchanged = (UNCHANGED_COLUMN,) if has_unchanged(statement) else ()
     index = (INDEX_COLUMN,) if has_index(statement) else ()
@@ -402,21 +404,21 @@ def log_columns(statement: CreateSource) -> tuple[tuple[str, str], ...]:
 
 
 def has_index(statement: CreateSource) -> bool:
-    """True if several records of the source may have the same offset. In this case, the source's log has
+    """True if several records of the source can have the same offset. In this case, the source's log has
     INDEX_COLUMN."""
     return is_cdc(statement) or has_shared_offsets(connector_of(statement) or "")
 
 
 def has_wide_offsets(statement: CreateSource) -> bool:
-    """True if the source's offsets do not fit into 64 bits. The log of such a source stores offsets as strings."""
+    """True if the source's offsets may need more than 64 bits. The log of such a source stores offsets as strings."""
     name = connector_of(statement)
     return name is not None and is_wide(name)
 
 
 def cdc_rows(table: CreateTable) -> CreateSource:
-    """A source definition that describes a table's rows in the log of its change data capture source. The definition
-    contains the columns that are read from fields, the key, INCLUDE and, if the table has no snapshot, the option
-    SNAPSHOT. The definition has the name of the change data capture source."""
+    """A source definition that describes how a table's rows are decoded from the log of its change data capture source.
+    It contains the columns that are read from fields, the primary key, the INCLUDE columns and, if the table has no
+    snapshot, the option SNAPSHOT. Its name is the name of the change data capture source."""
     if table.cdc_table is None:
         raise TypeError("the table has a connector of its own")
     options = tuple(each for each in table.options if each.key == SNAPSHOT and not has_snapshot(table))

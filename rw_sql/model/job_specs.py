@@ -1,7 +1,7 @@
-"""The jobs that a catalog requires, computed without side effects.
+"""Computes the jobs that a catalog requires. The functions have no side effects.
 
-The reconciler compares the required jobs with the running jobs; EXPLAIN compares the required jobs before and after a
-statement.
+The reconciler compares the required jobs with the running jobs. EXPLAIN compares the jobs that the catalog requires
+before and after a statement.
 """
 
 from __future__ import annotations
@@ -66,10 +66,11 @@ if TYPE_CHECKING:
 class IngestSpec:
     """The shared reader of a source. The reader restarts if its spec changes.
 
-    ``definition`` is the source's definition without properties. ``options`` are the sorted options that a reader uses,
-    whether the source or its connection sets them. ``since`` is the epoch of the last statement that changed the
-    reader's splits or positions. ``tables`` are the tables of a change data capture source. ``group`` is the resource
-    group whose owner runs the job; the source joined this group at the epoch ``group_since``.
+    ``definition`` is the source's definition with ``connector`` but no other properties. ``options`` are the options
+    that affect the reader, sorted by name. The source or its connection has set them. ``since`` is the epoch of the
+    last statement that changed the reader's splits or positions. ``tables`` are the upstream tables that a change data
+    capture source reads. ``group`` is the resource group whose owner runs the job. The source joined this group at the
+    epoch ``group_since``.
     """
 
     job: str
@@ -107,11 +108,11 @@ class ReaderSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedRows:
-    """The settings with which a table with a primary key applies its input. Columns have the names used in the table's
-    files.
+    """The settings with which the job of a table with a primary key applies records. Columns have the names that the
+    table's files use.
 
-    If records may omit unchanged values, ``paths`` maps each column that is read from a record's field to that field's
-    path. ``is_computed`` is True if some columns are computed from other columns.
+    If records may omit unchanged values, ``paths`` has a pair (column, path of the field) for each column that is read
+    from a record's field. ``is_computed`` is true if some columns are computed from other columns.
     """
 
     primary_key: tuple[str, ...]
@@ -123,17 +124,17 @@ class KeyedRows:
 
     @property
     def is_overwritten(self) -> bool:
-        """True if each record replaces the row with the same key, regardless of the values in this row."""
+        """True if a record always replaces the row with the same key, whatever values this row has."""
         return self.conflict == OVERWRITE and not self.version_columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewSpec:
-    """The job of a table (``is_table``) or materialized view: its query, and the columns of its Delta table.
+    """The job of a materialized view or table. ``is_table`` is true for a table.
 
-    ``readers`` are the view's direct readers of sources. ``keyed`` is None for a view and for a table without a primary
-    key. ``stored_names`` has a pair (name in the query, name in the files) for each column whose two names differ.
-    ``parallelism`` is the number of partitions of the query's state.
+    ``query`` is the job's query. ``readers`` are the view's direct readers of sources. ``keyed`` is None for a view,
+    and for a table without a primary key. ``stored_names`` has a pair (name in the query, name in the files) for each
+    column whose two names differ. ``parallelism`` is the number of partitions of the query's state.
     """
 
     job: str
@@ -156,9 +157,9 @@ class ViewSpec:
 
     @property
     def writer(self) -> str:
-        """The job id under which the view and all of its rebuilds claim run numbers.
+        """The job id under which the jobs of the view and of all its rebuilds claim run numbers.
 
-        Because they share this id, their run numbers form one sequence.
+        Because these jobs share one id, their run numbers form one sequence.
         """
         return view_job(self.view_id)
 
@@ -169,24 +170,23 @@ class ViewSpec:
 
     @property
     def is_signed(self) -> bool:
-        """True if the job's query reads signed rows: the changes to its input, with the column SIGN."""
+        """True if the job's query reads signed rows. Signed rows are the changes to an input, with the sign of each
+        change in the column SIGN."""
         strategy = self.maintenance.strategy
         follows = strategy == COMBINED and SIGN in self.query and any(given.is_changing for given in self.inputs)
         return strategy == SIGNED or follows
 
     def reader_of(self, source_id: int) -> ReaderSpec | None:
-        """The view's direct reader of a source; None if the view reads the source's log, or does not read the
-        source."""
+        """The view's direct reader of a source; None if the view reads the source through its log, or not at all."""
         return next((reader for reader in self.readers if reader.source_id == source_id), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSpec:
-    """The job of a sink. ``identity`` is the sink's unique name in targets that record their writers.
+    """The job of a sink. ``identity`` is the unique name of the sink in a target that records its writers.
 
-    ``replaces`` is True if a later row of the sink's query replaces an earlier row with the same values in the key
-    columns of ``shape``. ``starts`` has a pair (input id, version after which the sink begins) for each input that the
-    sink does not read from the beginning.
+    ``replaces`` is true if a later row of the sink's query replaces an earlier row with the same key. ``starts`` has a
+    pair (input id, version after which the sink begins) for each input that the sink does not read from the beginning.
     """
 
     job: str
@@ -215,10 +215,11 @@ class SinkSpec:
 class RefreshSpec:
     """The job of a refreshable table.
 
-    Only this job writes the table's rows. The refresh state in the catalog determines the next step of the job.
+    Only this job writes the table's rows. The table's refresh state in the catalog determines what the job does next.
 
-    ``keys`` are the table's primary key. The table's name and upstream are not part of the spec, so that changing them
-    does not restart the job. The job reads the name and the upstream from the catalog when it needs them.
+    ``keys`` are the columns of the table's primary key. A change of the table's name or upstream does not restart the
+    job. Therefore, comparisons of specs ignore ``name``, and the spec does not contain the upstream. The job reads both
+    from the catalog when it needs them.
     """
 
     job: str
@@ -237,15 +238,16 @@ class RefreshSpec:
 
 
 SNAPSHOT_BATCH_SIZE = "snapshot.batch_size"
-"""The option of a table of a change data capture source for the number of snapshot rows per query."""
+"""An option of a table of a change data capture source. It sets the number of rows that each query of the snapshot
+reads."""
 
 JobSpec = IngestSpec | ViewSpec | SinkSpec | RefreshSpec
 
 
 def named_splits(snapshot: Snapshot, source: SourceRecord, splits: Iterable[str]) -> tuple[str, ...]:
-    """The splits of the objects (such as topics) that the source's current properties name.
+    """The splits that belong to the topics (or similar objects) that the source's current properties name.
 
-    All other splits of the source count as orphans.
+    The source's other splits are orphans.
     """
     kind = connector(source.connector)
     topics = set(kind.named_topics(visible(source_options(snapshot, source))))
@@ -253,8 +255,8 @@ def named_splits(snapshot: Snapshot, source: SourceRecord, splits: Iterable[str]
 
 
 def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
-    """The shared reader that a source should run now; None if nothing reads the source, or if the source is paused or
-    has the rate 0.
+    """The job of the shared reader that should run for a source; None if no object reads the source, or if the source
+    is paused or has the rate 0.
 
     The result is also None if the source is not shared.
     """
@@ -277,11 +279,11 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
 
 
 def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, ...]:
-    """The upstream tables of a change data capture source, sorted; empty for another source.
+    """The upstream tables that a change data capture source reads, sorted by name; empty for any other source.
 
-    If several tables read one upstream table, they share its snapshot. The lowest rate limit and the smallest chunk
-    size of the tables with a snapshot apply. The oldest table determines the key columns; the newest table with a
-    snapshot and the same key columns determines the order of these columns.
+    Several tables that read one upstream table share one snapshot of it. Of the tables with a snapshot, the lowest rate
+    limit and the smallest chunk size apply. The oldest table determines the set of key columns. The newest table with a
+    snapshot and the same set determines the order of these columns.
     """
     found: dict[str, CdcTableSpec] = {}
     for table in snapshot.users_of(source.id):
@@ -362,7 +364,7 @@ def reader_spec(snapshot: Snapshot, source: SourceRecord, fragment: str) -> Read
 
 
 def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
-    """The job of a view. The job must not run while :func:`is_view_paused` is true."""
+    """The job of a view. The caller must not run the job while :func:`is_view_paused` is true."""
     keyed = _keyed(view)
     return ViewSpec(
         job=view_job(view.id),
@@ -459,8 +461,8 @@ def refresh_spec(table: TableRecord) -> RefreshSpec:
 
 
 def desired_jobs(snapshot: Snapshot, only: Collection[int] | None = None) -> dict[str, JobSpec]:
-    """All jobs of sources, tables, views and sinks that should run, by job id. If ``only`` is given, returns only the
-    jobs of the objects with these ids."""
+    """All jobs of sources, tables, views and sinks that should run, by job id. If ``only`` is given, only the jobs of
+    the objects with these ids."""
     wanted: dict[str, JobSpec] = {}
     for record in _records(snapshot, "source", only):
         if isinstance(record, SourceRecord) and (spec := ingest_spec(snapshot, record)) is not None:

@@ -1,5 +1,5 @@
-"""Determines the flow of data: the connections, sources, tables, views and sinks, and the objects that each of these
-objects reads or uses."""
+"""Determines the lineage of data: which connections, sources, tables, views and sinks exist, and which of them read or
+use each other."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ KINDS = ("connection", "delta_table", "source", "table", "materialized_view", "s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """Objects in creation order, and edges. An edge is a pair (id of an object that is read or used, id of the object
-    that reads or uses it)."""
+    """``objects`` are in creation order. Each edge is a pair of ids: the id of an object that is read or used, and the
+    id of the object that reads or uses it."""
 
     objects: tuple[ObjectRecord, ...]
     edges: tuple[tuple[int, int], ...]
@@ -41,15 +41,16 @@ class Lineage:
 def find_in_lineage(snapshot: Snapshot, name: str) -> ObjectRecord | None:
     """Finds the object with the given name.
 
-    If several objects match, prefers a table to its source, and an object with rows to a connection.
+    If several objects have the name, returns a table rather than its source, and a connection only if no other object
+    has the name.
     """
     found = (snapshot.find(kind, name) for kind in ("table", "source", "materialized_view", "sink", *KINDS))
     return next((record for record in found if record is not None), None)
 
 
 def lineage_of(snapshot: Snapshot, of: int | None = None) -> Lineage:
-    """The lineage of all objects. If ``of`` is given, the lineage contains only that object, its inputs and its
-    dependents, including indirect inputs and dependents."""
+    """The lineage of all objects. If the id ``of`` is given, the lineage contains only this object, and its direct and
+    indirect inputs and dependents."""
     known = {record.id: record for kind in KINDS for record in snapshot.all(kind)}
     edges = [
         (read, reader) for read in sorted(known) for reader in sorted(snapshot.readers.get(read, ())) if reader in known
@@ -76,10 +77,10 @@ def _reached(start: int, along: dict[int, list[int]]) -> set[int]:
 
 
 def in_reading_order(views: Sequence[MaterializedViewRecord]) -> tuple[MaterializedViewRecord, ...]:
-    """Returns the views in an order in which each view comes after the views that it reads, directly or through other
-    views. As far as this rule permits, the views keep their order.
+    """Sorts views so that each view comes after the views that it reads directly or indirectly. Apart from that, the
+    order of ``views`` does not change.
 
-    A view with a new query may read a view that was created later and has a higher id.
+    The order of ids is not sufficient: a view whose query was replaced may read a view that was created later.
     """
     by_id = {view.id: view for view in views}
     placed: dict[int, MaterializedViewRecord] = {}

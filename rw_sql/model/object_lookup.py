@@ -1,4 +1,4 @@
-"""Finds objects by the names that statements use, and makes the errors for unknown names."""
+"""Finds objects by the names in statements, and makes the errors for unknown names."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ if TYPE_CHECKING:
 
 SCHEMA_ALIAS = PUBLIC
 SCHEMA_KINDS = ("table", "source", "materialized_view", "sink", "connection", "secret")
-"""The kinds of objects that are in a schema."""
+"""The kinds of objects that belong to a schema."""
 
 RELATION_KINDS = ("table", "source", "materialized_view")
-"""The kinds that a query can read. A table and its source share a name, which refers to the table."""
+"""The kinds of objects that a query can read. A table and its source have the same name. In a query, this name refers
+to the table."""
 
 ERRORS, REJECTED = "$errors", "$rejected"
-"""The suffixes of the names of two kinds of Spark views. ``$errors`` is for the view of a source's records that could
-not be decoded, and ``$rejected`` is for the view of a sink's refused rows."""
+"""The suffixes of the names of two kinds of Spark views. The view ``<source>$errors`` shows the records that the source
+could not decode. The view ``<sink>$rejected`` shows the rows that the sink's target has refused."""
 
 _LISTED_BY = {
     "table": "SELECT name FROM rw_catalog.rw_tables",
@@ -56,10 +57,10 @@ def spoken(kind: str) -> str:
 
 
 def object_name(name: Name) -> str:
-    """The name of an object in the catalog. This is the object's own name if the schema is ``public``, and otherwise
+    """The name under which the catalog stores an object: the plain name if the schema is ``public``, and otherwise
     ``schema.name``.
 
-    Raises SqlError for a name of more than two parts.
+    Raises SqlError if the name has more than two parts.
     """
     if len(name.parts) > 2:
         raise SqlError(
@@ -72,7 +73,7 @@ def object_name(name: Name) -> str:
 
 
 def schema_of(snapshot: Snapshot, key: str) -> str:
-    """The schema of the object whose name in the catalog is ``key``."""
+    """The schema of the object that the catalog stores under the name ``key``."""
     schema, dot, _ = key.partition(".")
     # Warehouses that are older than schemas may contain quoted names with a dot.
     return schema if dot and snapshot.find("schema", schema) is not None else PUBLIC
@@ -95,7 +96,7 @@ def undefined_schema(snapshot: Snapshot, schema: str, span: Span | None) -> SqlE
 
 
 def require_schema(snapshot: Snapshot, name: Name) -> None:
-    """Raises SqlError UNDEFINED_SCHEMA if a new object's name has a schema that does not exist."""
+    """Raises SqlError UNDEFINED_SCHEMA if the name of a new object contains a schema that does not exist."""
     object_name(name)
     if name.schema is not None:
         if not is_schema(snapshot, name.schema):
@@ -113,7 +114,7 @@ def require_schema(snapshot: Snapshot, name: Name) -> None:
 
 
 def find_source(snapshot: Snapshot, name: Name) -> SourceRecord:
-    """The source with the given name. If there is no such source, raises SqlError UNDEFINED_OBJECT, whose hint may
+    """The source with the given name. If it does not exist, raises SqlError UNDEFINED_OBJECT; the error's hint may
     suggest a similar name."""
     record = snapshot.find("source", object_name(name))
     if not isinstance(record, SourceRecord):
@@ -122,7 +123,7 @@ def find_source(snapshot: Snapshot, name: Name) -> SourceRecord:
 
 
 def find_table(snapshot: Snapshot, name: Name) -> TableRecord:
-    """The table with the given name. If there is no such table, raises SqlError UNDEFINED_OBJECT, whose hint may
+    """The table with the given name. If it does not exist, raises SqlError UNDEFINED_OBJECT; the error's hint may
     suggest a similar name."""
     record = snapshot.find("table", object_name(name))
     if record is None:
@@ -157,8 +158,8 @@ def find_source_of(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
 
 
 def find_view(snapshot: Snapshot, name: Name) -> MaterializedViewRecord:
-    """The materialized view with the given name. If there is no such view, raises SqlError UNDEFINED_OBJECT, whose hint
-    may suggest a similar name."""
+    """The materialized view with the given name. If it does not exist, raises SqlError UNDEFINED_OBJECT; the error's
+    hint may suggest a similar name."""
     record = snapshot.find("materialized_view", object_name(name))
     if not isinstance(record, MaterializedViewRecord):
         raise undefined(snapshot, "materialized_view", name)
@@ -166,8 +167,8 @@ def find_view(snapshot: Snapshot, name: Name) -> MaterializedViewRecord:
 
 
 def find_sink(snapshot: Snapshot, name: Name) -> SinkRecord:
-    """The sink with the given name. If there is no such sink, raises SqlError UNDEFINED_OBJECT, whose hint may suggest
-    a similar name."""
+    """The sink with the given name. If it does not exist, raises SqlError UNDEFINED_OBJECT; the error's hint may
+    suggest a similar name."""
     record = snapshot.find("sink", object_name(name))
     if not isinstance(record, SinkRecord):
         raise undefined(snapshot, "sink", name)
@@ -175,8 +176,8 @@ def find_sink(snapshot: Snapshot, name: Name) -> SinkRecord:
 
 
 def find_connection(snapshot: Snapshot, name: Name) -> ConnectionRecord:
-    """The connection with the given name. If there is no such connection, raises SqlError UNDEFINED_OBJECT, whose hint
-    may suggest a similar name."""
+    """The connection with the given name. If it does not exist, raises SqlError UNDEFINED_OBJECT; the error's hint may
+    suggest a similar name."""
     record = snapshot.find("connection", object_name(name))
     if record is None:
         raise undefined(snapshot, "connection", name)
@@ -184,7 +185,7 @@ def find_connection(snapshot: Snapshot, name: Name) -> ConnectionRecord:
 
 
 def find_secret(snapshot: Snapshot, name: Name) -> SecretRecord:
-    """The secret with the given name. If there is no such secret, raises SqlError UNDEFINED_OBJECT, whose hint may
+    """The secret with the given name. If it does not exist, raises SqlError UNDEFINED_OBJECT; the error's hint may
     suggest a similar name."""
     record = snapshot.find("secret", object_name(name))
     if record is None:
@@ -193,8 +194,8 @@ def find_secret(snapshot: Snapshot, name: Name) -> SecretRecord:
 
 
 def find_relation(snapshot: Snapshot, name: str) -> ObjectRecord | None:
-    """The table, source or view with the given name; None if there is no such object. The three kinds share one
-    namespace."""
+    """The table, source or view with the given name; None if there is no such object. Names are unique across these
+    three kinds, except that a table's source has the table's name."""
     for kind in RELATION_KINDS:
         record = snapshot.find(kind, name)
         if record is not None:
@@ -203,8 +204,8 @@ def find_relation(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 
 def find_operation(records: Iterable[OperationRecord], number: int, span: Span | None, listing: str) -> OperationRecord:
-    """The operation with the given number. If there is no such operation, raises SqlError UNDEFINED_OPERATION, whose
-    hint contains ``listing``, the statement that lists the operations."""
+    """The operation with the given number. If it does not exist, raises SqlError UNDEFINED_OPERATION. The error's hint
+    contains ``listing``, which is the statement that lists the operations."""
     for record in records:
         if record.epoch == number:
             return record
@@ -214,10 +215,11 @@ def find_operation(records: Iterable[OperationRecord], number: int, span: Span |
 
 
 class OtherKindError(SqlError):
-    """Raised if a statement names the object ``other`` but accepts only objects of the kind ``wanted``.
+    """Raised if a statement that accepts only objects of the kind ``wanted`` names ``other``, an object of another
+    kind.
 
-    ``is_completed`` is true once the hint has been completed: it is then the matching statement for the other kind, if
-    there is a matching statement.
+    After a caller has replaced the hint by the corresponding statement for the kind of ``other``, if there is one,
+    ``is_completed`` is true.
     """
 
     def __init__(self, wanted: str, other: ObjectRecord, *, hint: str, span: Span) -> None:
@@ -234,7 +236,7 @@ def find_of_any_kind(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 
 def undefined(snapshot: Snapshot, kind: str, name: Name) -> SqlError:
-    """The error for a name that no object of that kind has."""
+    """The error for a name that no object of the kind ``kind`` has."""
     if name.schema is not None and not is_schema(snapshot, name.schema):
         return undefined_schema(snapshot, name.schema, name.span)
     known = [record.name for record in snapshot.all(kind)]
@@ -253,16 +255,16 @@ def undefined(snapshot: Snapshot, kind: str, name: Name) -> SqlError:
 
 
 def undefined_object(snapshot: Snapshot, name: Name) -> SqlError:
-    """The error for a name that is not a table, source, view or sink."""
+    """The error for a name that no table, source, view or sink has."""
     if find_of_any_kind(snapshot, name.key) is not None:
         return undefined(snapshot, "source", name)
     return undefined_relation(snapshot, name, "SHOW SOURCES and SHOW MATERIALIZED VIEWS list all sources and views")
 
 
 def undefined_relation(snapshot: Snapshot, name: Name, listing: str) -> SqlError:
-    """The error for a name in FROM that is not a table, source or view.
+    """The error for a name in FROM that no table, source or view has.
 
-    ``listing`` is the end of the hint, which is the statement that lists the relations.
+    ``listing`` is the end of the error's hint. It names the statements that list the relations.
     """
     if name.schema is not None and not is_schema(snapshot, name.schema):
         return undefined_schema(snapshot, name.schema, name.span)
@@ -274,7 +276,8 @@ def undefined_relation(snapshot: Snapshot, name: Name, listing: str) -> SqlError
 
 
 def in_other_schemas(snapshot: Snapshot, known: Iterable[str], name: Name) -> str | None:
-    """The hint for a name that exists only in other schemas; None if the name exists in no schema."""
+    """The hint for a name that exists in other schemas; None if no other schema has it. ``known`` are names in the
+    catalog."""
     found = [key for key in known if key != name.key and bare_name(snapshot, key) == name.last]
     if not found:
         return None
@@ -285,13 +288,14 @@ def in_other_schemas(snapshot: Snapshot, known: Iterable[str], name: Name) -> st
 
 
 def bare_name(snapshot: Snapshot, key: str) -> str:
-    """The name, without the schema, of the object whose name in the catalog is ``key``."""
+    """The plain name, without the schema, of the object that the catalog stores under the name ``key``."""
     schema = schema_of(snapshot, key)
     return key if schema == PUBLIC else key.removeprefix(f"{schema}.")
 
 
 def other_than_relation(snapshot: Snapshot, name: str, span: Span | None) -> SqlError | None:
-    """The error for a sink, connection or secret in place of a relation; None if no such object has the name."""
+    """The error for a query that reads a sink, connection or secret; None if ``name`` is not the name of one of these
+    objects."""
     found = find_of_any_kind(snapshot, name)
     if found is None or found.kind in RELATION_KINDS:
         return None
@@ -309,8 +313,8 @@ def other_than_relation(snapshot: Snapshot, name: str, span: Span | None) -> Sql
 
 
 def connections_of(snapshot: Snapshot, kind: str) -> str:
-    """The hint for a statement that names a connection of the wrong type. The hint lists the connections of the type
-    ``kind``."""
+    """The hint for a statement that names a connection of the wrong type. The hint lists the connections of the right
+    type, which is ``kind``."""
     names = [record.name for record in snapshot.all("connection") if getattr(record, "connector", "") == kind]
     shown = (
         f"the connections of type '{kind}' are {', '.join(names)}" if names else f"no connection is of type '{kind}'"
@@ -319,7 +323,8 @@ def connections_of(snapshot: Snapshot, kind: str) -> str:
 
 
 def objects_in(snapshot: Snapshot, schema: str) -> tuple[ObjectRecord, ...]:
-    """The objects of a schema, by kind and in creation order. The source of a table is not listed separately."""
+    """The objects of a schema, ordered by kind and then by creation. The result does not contain the source of a
+    table."""
     return tuple(
         record
         for kind in SCHEMA_KINDS
@@ -330,7 +335,7 @@ def objects_in(snapshot: Snapshot, schema: str) -> tuple[ObjectRecord, ...]:
 
 
 def spark_query(text: str, relations: Iterable[str]) -> str:
-    """Rewrites a query for a job, in which the inputs are temporary views with the names used in the catalog.
+    """Rewrites a query for a job. In the job, each input is a temporary view with the input's name in the catalog.
 
     ``public.orders`` becomes ``orders``. ``raw.orders`` becomes the single identifier ``raw.orders`` in backquotes,
     with the alias ``orders``. The rest of the text does not change.
@@ -358,8 +363,8 @@ def spark_query(text: str, relations: Iterable[str]) -> str:
 
 
 def require_free_of_kind(snapshot: Snapshot, kind: str, name: Name) -> None:
-    """Raises SqlError DUPLICATE_OBJECT if an object of that kind has the name, and INVALID_DEFINITION if the name is
-    not valid for a new object."""
+    """Raises SqlError DUPLICATE_OBJECT if an object of the kind ``kind`` has the name, and INVALID_DEFINITION if the
+    name is not valid for a new object."""
     require_schema(snapshot, name)
     _require_fit(name)
     if snapshot.find(kind, object_name(name)) is not None:
@@ -367,9 +372,9 @@ def require_free_of_kind(snapshot: Snapshot, kind: str, name: Name) -> None:
 
 
 def require_free(snapshot: Snapshot, name: Name, *, renamed: str | None = None) -> None:
-    """Raises SqlError DUPLICATE_OBJECT if a table, source, view or sink has the name (which is not case-sensitive), and
-    INVALID_DEFINITION if the name is not valid for a new object. If an existing object is renamed, ``renamed`` is its
-    present name in the catalog.
+    """Raises SqlError DUPLICATE_OBJECT if a table, source, view or sink has the same name, ignoring case. Raises
+    SqlError INVALID_DEFINITION if the name is not valid for a new object. If the name is for an existing object,
+    ``renamed`` is this object's present name in the catalog.
     """
     require_schema(snapshot, name)
     taken = find_relation(snapshot, object_name(name)) or snapshot.find("sink", object_name(name))
@@ -379,8 +384,8 @@ def require_free(snapshot: Snapshot, name: Name, *, renamed: str | None = None) 
 
 
 def require_new_name(snapshot: Snapshot, name: Name, *, renamed: str | None = None) -> None:
-    """Does the same as :func:`require_free`, but the caller has already checked that no object has exactly the same
-    name."""
+    """Does the same as :func:`require_free`, except for two checks that the caller has already made: that the schema
+    exists, and that no object has exactly this name."""
     _require_fit(name)
     suffix = next((end for end in (ERRORS, REJECTED) if name.last.lower().endswith(end)), None)
     if suffix is not None:
@@ -402,8 +407,8 @@ def require_new_name(snapshot: Snapshot, name: Name, *, renamed: str | None = No
 
 
 def _alike(snapshot: Snapshot, key: str, renamed: str | None) -> ObjectRecord | None:
-    """Returns the object whose name differs from ``key`` only in upper and lower case. ``renamed`` is the name of an
-    object to ignore."""
+    """Returns the object whose name equals ``key``, ignoring case; None if there is no such object. The function skips
+    the object with the name ``renamed``."""
     folded = key.lower()
     records = (record for kind in (*RELATION_KINDS, "sink") for record in snapshot.all(kind))
     return next((found for found in records if found.name.lower() == folded and found.name != renamed), None)
@@ -426,7 +431,7 @@ def _require_fit(name: Name) -> None:
 
 
 def _free(snapshot: Snapshot, name: Name) -> str:
-    """Returns an unused name, which consists of the given name and a number."""
+    """Returns a name that no object has. It consists of the given name and a number."""
     key = name.key
     return next(
         other
@@ -436,7 +441,8 @@ def _free(snapshot: Snapshot, name: Name) -> str:
 
 
 def _taken(snapshot: Snapshot, kind: str, name: Name) -> SqlError:
-    """The error for a name that an object of that kind already uses. The error's hint suggests a free name."""
+    """The error for a name that an object of the kind ``kind`` already has. The error's hint suggests a name that no
+    object has."""
     free = _free(snapshot, name)
     shown = f"SHOW CREATE {spoken(kind).upper()} {sql_name(name.key)} shows what exists"
     hint = f"use another name: {sql_name(free)}; {shown}"

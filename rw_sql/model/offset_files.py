@@ -1,15 +1,16 @@
-"""Reads and writes offsets in the text formats of other tools, without accessing files.
+"""Reads and writes offsets in the text formats of rw_sql and other tools. The module works on texts and accesses no
+files.
 
-The content determines the format:
+The content of a text determines its format:
 
-- ``map``: rw_sql's own format, ``{"orders:0": 1200, "orders:1": null}``; a value may be a whole split state
+- ``map``: rw_sql's own format, ``{"orders:0": 1200, "orders:1": null}``; a value can also be a split state as JSON
 - ``connect``: Kafka Connect's offsets document of a sink connector (KIP-875)
 - ``csv``: the output of ``kafka-consumer-groups --reset-offsets --export``, with three or four columns
 - ``rpk``: the lines ``TOPIC PARTITION OFFSET`` of ``rpk group seek --to-file``
 - ``spark``: ``{"orders": {"0": 1200}}`` as in ``startingOffsets`` and in a checkpoint; -2 is earliest, -1 latest
 
-Every offset refers to the next record to read. If a format cannot contain a fact, such as the cluster or the id of a
-topic, this fact is unknown after reading.
+Every offset is that of the next record to read. A fact that a format cannot contain, such as the cluster or the id of a
+topic, is unknown after reading.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 FORMS = ("map", "connect", "csv", "rpk", "spark")
-"""The formats of files with offsets."""
+"""The formats of texts with offsets."""
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -45,11 +46,11 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenOffset:
-    """The entry for one split in a file. ``state`` is a number, or a split state as JSON. If ``state`` is None, the
-    entry resets the split.
+    """The entry for one split in a file. ``state`` is a number as text, or a split state as JSON. If ``state`` and
+    ``bound`` are None, the entry resets the split.
 
-    If ``bound`` is ``earliest`` or ``latest``, the position is the beginning or the end of the split upstream, and
-    ``state`` is None.
+    If ``bound`` is ``earliest`` or ``latest``, ``state`` is None, and the position is the beginning or the end of the
+    split in the upstream.
     """
 
     split: str
@@ -59,7 +60,7 @@ class WrittenOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsText:
-    """The content of a file, with the format of the file, and one entry per split in the order written."""
+    """The content of a file: its format, and one entry per split in the order of the file."""
 
     form: str
     entries: tuple[WrittenOffset, ...]
@@ -68,7 +69,8 @@ class OffsetsText:
 def read_offsets(text: str, path: str) -> OffsetsText:
     """Reads offsets in any of the formats. ``path`` is the file's name in messages.
 
-    Raises SqlError INVALID_OFFSETS_FILE, without a span, for an unknown format and for a duplicate split.
+    Raises SqlError INVALID_OFFSETS_FILE, without a span, for an unknown format, for a text without splits, and for a
+    split that occurs twice.
     """
     plain = text.removeprefix("\ufeff")
     if not plain.strip():
@@ -85,11 +87,11 @@ def read_offsets(text: str, path: str) -> OffsetsText:
 
 
 def write_offsets(form: str, offsets: Mapping[str, int], *, group: str | None = None) -> str:
-    """Writes offsets in the given format, in the order of ``offsets``. Each offset is the next record to read of a
-    split. The result ends with a newline.
+    """Returns the text for offsets in the format ``form``, in the order of ``offsets``. Each offset is that of the next
+    record to read. The text ends with a newline.
 
-    ``group`` adds a group column to the CSV. Raises ValueError for an unknown format and, except for ``map``, for a
-    split whose id is not ``topic:partition``.
+    If ``group`` is given, the format ``csv`` gets a column with this group. Raises ValueError for an unknown format. In
+    all formats except ``map``, also raises ValueError for a split whose id is not ``topic:partition``.
     """
     if form == "map":
         return json.dumps(dict(offsets), indent=2, ensure_ascii=False) + "\n"
@@ -158,7 +160,8 @@ def _read_json(text: str, path: str) -> tuple[str, list[WrittenOffset]]:
 
 
 def _is_topic(value: object) -> bool:
-    """True if a value is Spark's map for one topic, not an rw_sql split state."""
+    """True if ``value`` is Spark's map from the partitions of a topic to offsets. False if it is an rw_sql split
+    state."""
     return isinstance(value, dict) and not value.keys() & _KNOWN_STATE_KEYS
 
 

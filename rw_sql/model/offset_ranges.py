@@ -1,5 +1,5 @@
-"""Calculates with offset ranges. The ranges are the offsets that a source's log contains, and the offsets that a move
-repeats or skips. The functions have no side effects."""
+"""Computes with ranges of offsets, such as the offsets that a source's log contains, or that a move repeats or skips.
+The functions have no side effects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Spans = tuple[tuple[int, int], ...]
-"""Ranges of offsets ``[start, end)``, ascending and disjoint."""
+"""Ranges of offsets ``[start, end)``. They are in ascending order and do not overlap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +32,12 @@ class ReadIncarnation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncarnationReads:
-    """The offsets that were read from one incarnation of a split. These offsets include the offsets of readings for
-    which the identity of the incarnation is unknown.
+    """The offsets that were read, or may have been read, from one incarnation of a split. For some readings, the
+    identity of the incarnation is unknown.
 
     ``spans`` and ``reached`` include all readings that may have read this incarnation. ``certain_spans`` and
-    ``certain_reached`` exclude the readings that may have read another known incarnation instead of this incarnation.
-    If no reading remains, ``certain_reached`` is None.
+    ``certain_reached`` exclude the readings that may have read another known incarnation instead. If these are all
+    readings, ``certain_reached`` is None.
     """
 
     spans: Spans
@@ -53,14 +53,14 @@ class IncarnationReads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPiece:
-    """Offsets ``[start, end)`` of one incarnation of a split. For this piece, the log contains each of these offsets
-    exactly once.
+    """A piece of a source's log: the offsets ``[start, end)`` of one incarnation of a split. The piece has exactly one
+    row for each offset.
 
     The runs ``first_run`` to ``last_run`` wrote the rows of the piece; each of these runs continued where the previous
-    run ended. A new piece begins where a statement set the position. ``version`` is the version of the log that added
-    the first row of the piece. It is -1 if the version is unknown because an earlier version of rw_sql wrote the file
-    of ranges. ``epoch`` is the epoch at which the run that wrote this first row started. ``term`` is a term (Kafka:
-    leader epoch) in which the upstream had all records of the piece; None if unknown.
+    run ended. A new piece begins, for example, where a statement has set the position. ``version`` is the version of
+    the log that added the first row of the piece. It is -1 if it is unknown, because an earlier version of rw_sql,
+    which did not record it, wrote the piece. ``epoch`` is the epoch at which the run that wrote this first row started.
+    ``term`` is a term (Kafka: leader epoch) in which the upstream had all records of the piece; None if unknown.
     """
 
     first_run: int
@@ -77,7 +77,7 @@ class LogPiece:
 def same_incarnation(
     cluster: str | None, incarnation: str | None, other_cluster: str | None, other_incarnation: str | None
 ) -> bool:
-    """True if two incarnations of a split are the same. Unknown values count as equal."""
+    """True if two incarnations of a split are the same. An unknown value counts as equal to any value."""
     if cluster and other_cluster and cluster != other_cluster:
         return False
     return not incarnation or not other_incarnation or is_same_incarnation(incarnation, other_incarnation)
@@ -86,8 +86,8 @@ def same_incarnation(
 def with_read(
     lives: tuple[ReadIncarnation, ...], start: int, end: int, *, cluster: str | None, incarnation: str | None
 ) -> tuple[ReadIncarnation, ...]:
-    """Adds a reading of ``[start, end)`` to the incarnations of a split. In the result, the incarnation that was read
-    last comes last."""
+    """Adds the reading of ``[start, end)`` to ``lives``, the incarnations of a split. In the result, the incarnation of
+    this reading comes last."""
     if end <= start:
         return lives
     same = next((life for life in lives if (life.cluster, life.incarnation) == (cluster, incarnation)), None)
@@ -101,10 +101,10 @@ def reads_of(
 ) -> IncarnationReads | None:
     """The offsets that were read from the incarnation of a split with this identity; None if there are no such offsets.
 
-    ``lives`` are the incarnations of the split, in the order that :func:`with_read` produces. The same incarnation may
-    occur in ``lives`` several times, with and without its identity, because brokers may not report the identity at all
-    times. If ``cluster`` or ``incarnation`` is not known, the function uses the value of the newest reading that
-    matches the known value.
+    ``lives`` are the incarnations of the split, in the order that :func:`with_read` produces. ``lives`` can contain one
+    incarnation several times, with and without its identity, because brokers do not always report the identity. If
+    ``cluster`` or ``incarnation`` is unknown, the function uses the value of the newest reading that matches the known
+    value.
     """
     for life in reversed(lives):
         if same_incarnation(life.cluster, life.incarnation, cluster, incarnation):
@@ -134,13 +134,13 @@ def reads_of(
 
 def _was_replaced(life: ReadIncarnation, later: ReadIncarnation, cluster: str | None) -> bool:
     """True if the reading ``life``, whose incarnation is unknown, cannot have read the newest incarnation in
-    ``cluster``. The reason is the reading ``later``, which came after ``life`` and has read an incarnation that the
-    newest incarnation has replaced."""
+    ``cluster``. This is the case if ``later`` is in the same cluster: ``later`` came after ``life``, and read an
+    incarnation that the newest incarnation has replaced."""
     return not life.incarnation and cluster is not None and life.cluster == later.cluster == cluster
 
 
 def _union(parts: Iterable[Spans]) -> Spans:
-    """The offsets that are in any of these spans."""
+    """The offsets that at least one of ``parts`` contains."""
     found = tuple(parts)
     if len(found) == 1:
         return found[0]
@@ -153,7 +153,8 @@ def _union(parts: Iterable[Spans]) -> Spans:
 
 
 def with_piece(pieces: tuple[LogPiece, ...], read: LogPiece) -> tuple[LogPiece, ...]:
-    """Extends ``pieces`` with the range that the next commit has read. ``pieces`` are in log order."""
+    """Adds ``read``, the range of the next commit, to ``pieces``. ``pieces`` are in the order in which the log got
+    them."""
     if read.end <= read.start:
         return pieces
     if pieces and _continues(pieces[-1], read):
@@ -188,7 +189,7 @@ def with_span(spans: Spans, start: int, end: int) -> Spans:
 
 
 def covered(spans: Spans, start: int, end: int | None = None) -> int:
-    """The number of offsets of ``spans`` that are in ``[start, end)`` or, if ``end`` is None, at or after ``start``."""
+    """The number of offsets in ``spans`` that are in ``[start, end)``. If ``end`` is None, the range has no end."""
     found = 0
     for low, high in spans:
         top = high if end is None else min(high, end)
@@ -197,12 +198,12 @@ def covered(spans: Spans, start: int, end: int | None = None) -> int:
 
 
 def uncovered(spans: Spans, start: int, end: int) -> int:
-    """The number of offsets of ``[start, end)`` that are not in ``spans``."""
+    """The number of offsets in ``[start, end)`` that are not in ``spans``."""
     return max(0, end - start) - covered(spans, start, max(start, end))
 
 
 def without(spans: Spans, others: Spans) -> Spans:
-    """The offsets of ``spans`` that are not in ``others``."""
+    """The offsets in ``spans`` that are not in ``others``."""
     left: list[tuple[int, int]] = []
     for low, high in spans:
         at = low
@@ -218,10 +219,10 @@ def without(spans: Spans, others: Spans) -> Spans:
 
 
 def within(spans: Spans, start: int, end: int) -> Spans:
-    """The offsets of ``spans`` in ``[start, end)``."""
+    """The offsets in ``spans`` that are in ``[start, end)``."""
     return tuple((max(low, start), min(high, end)) for low, high in spans if high > start and low < end)
 
 
 def total(spans: Spans) -> int:
-    """The number of offsets."""
+    """The number of offsets in ``spans``."""
     return sum(end - start for start, end in spans)

@@ -1,5 +1,5 @@
-"""Provides the complete WITH list of a source or sink for planning. This list includes the options of the connection,
-and contains references to secrets instead of their values."""
+"""Provides the complete options of a source or sink for planning. They include the options of its connection, and
+contain references to secrets instead of the secrets' values."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import CreateConnection, CreateSink, Option
 
 HIDDEN = "[secret]"
-"""Replaces a secret's value wherever options are shown, or checked without secrets."""
+"""The text in place of a secret's value when options are shown, or are checked without secrets."""
 
 _OWN = frozenset({"connector", "connection", "type", PAUSED_AT_BIRTH, GROUP_OPTION})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretReference:
-    """A reference to a secret as the value of an option. ``is_file`` is true if the option's value is the path of a
-    file with the secret's value.
+    """A reference to a secret as the value of an option. If ``is_file`` is true, the option's value is the path of a
+    file that contains the secret's value.
 
-    ``epoch`` is the epoch of the secret's last change. Therefore, after a change of the secret's value, a reference
-    differs from the earlier references, and the jobs that use the secret restart.
+    ``epoch`` is the epoch of the secret's last change. A reference after a change therefore differs from a reference
+    before the change, and the jobs that use the secret restart.
     """
 
     id: int
@@ -55,7 +55,7 @@ class SecretReference:
     is_file: bool = False
 
     def __str__(self) -> str:
-        """The reference in the form for a statement."""
+        """The reference as a statement writes it."""
         return f"SECRET {sql_name(self.name)}" + (" AS FILE" if self.is_file else "")
 
 
@@ -63,8 +63,8 @@ PlannedOptions = tuple[tuple[str, "str | SecretReference"], ...]
 
 
 def plan_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> PlannedOptions:
-    """Returns the options of a source or sink: first the options of its connection, followed by its own options and by
-    the options of its schema registry.
+    """Returns the options of a source or sink: first those of its connection, then its own, and last those of its
+    schema registry.
 
     Raises SqlError if the statement sets an option that the connection sets too.
     """
@@ -72,12 +72,13 @@ def plan_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> Pl
 
 
 def connector_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> PlannedOptions:
-    """The options of a source or sink for its connector alone. Raises SqlError like :func:`plan_options`."""
+    """The options of a source or sink without those of its schema registry. Raises SqlError like
+    :func:`plan_options`."""
     return options_of(snapshot, statement.options, names_in_connection(statement))
 
 
 def registry_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> PlannedOptions:
-    """The options of the client of a schema registry; empty if there is no registry."""
+    """The options for the client of the statement's schema registry; empty if the statement has no schema registry."""
     if statement.format is None or not any(is_of_schema(option.key) for option in statement.format.options):
         return ()
     known = load_spec("schema_registry").options
@@ -88,8 +89,8 @@ def registry_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -
 def options_of(snapshot: Snapshot, options: Sequence[Option], names: Mapping[str, str] | None = None) -> PlannedOptions:
     """The options of a WITH list.
 
-    The options of the list's connection come first, with their names replaced according to ``names``. Raises SqlError
-    if the list sets an option that the connection sets too.
+    The options of the connection that the list references come first. ``names`` maps their names in the connection to
+    their names in the result. Raises SqlError if the list sets an option that the connection sets too.
     """
     connection = connection_of(snapshot, options)
     shared = () if connection is None else options_given(snapshot, connection, names or {})
@@ -108,7 +109,8 @@ def options_of(snapshot: Snapshot, options: Sequence[Option], names: Mapping[str
 
 
 def own_options(snapshot: Snapshot, statement: CreateSource | CreateSink | CreateConnection) -> PlannedOptions:
-    """The options that a source, sink or connection sets itself."""
+    """The options that the WITH list of a source, sink or connection contains, without those of a referenced
+    connection."""
     return tuple(_planned(snapshot, statement.options))
 
 
@@ -135,8 +137,8 @@ def shared_definition(snapshot: Snapshot, options: Iterable[Option]) -> tuple[Op
 
 
 def names_in_connection(statement: CreateSource | CreateSink) -> Mapping[str, str]:
-    """An option may have different names in a connection and in the source's connector. Maps the name of each such
-    option in a connection to the option's name in a source."""
+    """Maps the names of options in a connection to their names in a source. The mapping contains only the options that
+    have different names in the two. It is empty for a sink."""
     name = connector_of(statement)
     if not isinstance(statement, CreateSource) or name not in connector_names():
         return {}
@@ -188,10 +190,11 @@ def uses_of(snapshot: Snapshot, statement: CreateSource | CreateSink) -> tuple[i
 def check_options(
     kind: Connector | SinkConnector, options: Mapping[str, str], written: Sequence[Option], otherwise: Span
 ) -> None:
-    """Checks that the connector has these options and that the options are consistent. Raises OptionError for the first
-    wrong option.
+    """Checks that the connector has these options, and that their values are valid and consistent. Raises OptionError
+    for the first wrong option.
 
-    If that option is not in ``written`` because it comes from a connection, the error points at ``otherwise``.
+    ``written`` are the options in the statement. If the wrong option is not in ``written``, because a connection sets
+    it, the error points at ``otherwise``.
     """
     try:
         keys = {option.key: option.key_place for option in written}
@@ -207,18 +210,18 @@ def check_options(
 
 
 def place_of_error(error: OptionError, option: Option) -> Span:
-    """The position for a connector's error about an option: the position of the option's value or, if the option itself
-    is wrong, the position of its key."""
+    """The place in the statement to which an error about an option points. This is the option's key if the option
+    itself is wrong, and otherwise the option's value."""
     is_of_key = error.kind is UNDEFINED_COLUMN or "has no meaning" in error.message
     return option.key_place if is_of_key else option.value_place
 
 
 def effective_options(spec: ConnectorSpec, options: PlannedOptions) -> PlannedOptions:
-    """The options that affect a job, sorted. The result does not depend on whether the source or its connection sets an
-    option.
+    """The options that affect a job, sorted by name. It makes no difference whether the source or its connection sets
+    an option.
 
-    Options that the client ignores, and options of a connection that only repeat a default, are left out. If a value
-    has several spellings, the result has the spelling of the option's choices.
+    The result has no option that the client ignores, and no connection option whose value is the default. If an option
+    accepts several spellings of a value, the result has the canonical spelling.
     """
     heeded = []
     for key, value in options:
@@ -234,13 +237,13 @@ def effective_options(spec: ConnectorSpec, options: PlannedOptions) -> PlannedOp
 
 
 def visible(options: PlannedOptions) -> dict[str, str]:
-    """Returns the options with HIDDEN in place of secrets. These options can be shown and checked without revealing the
-    secrets."""
+    """Returns the options with HIDDEN in place of secrets. The result can be shown and checked without the secrets."""
     return {key: HIDDEN if isinstance(value, SecretReference) else value for key, value in options}
 
 
 def selection(spec: ConnectorSpec, options: Mapping[str, str]) -> Mapping[str, frozenset[str]]:
-    """The values of the options that select records within a split, each as the set of its items."""
+    """The options that select records within a split. Each option's value is given as the set of its items, which
+    commas separate."""
     selecting = (option.key for option in spec.options.values() if option.selects)
     return {key: frozenset(map(str.strip, (spec.value(options, key) or "").split(","))) for key in selecting}
 
@@ -251,5 +254,5 @@ def shown(options: PlannedOptions) -> dict[str, str]:
 
 
 def secrets_in(options: PlannedOptions) -> Mapping[str, SecretReference]:
-    """The options whose values are secrets."""
+    """The options whose values are references to secrets."""
     return {key: value for key, value in options if isinstance(value, SecretReference)}

@@ -14,26 +14,27 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
 
 NO_LIMIT = "-1"
-"""The value for an unlimited rate, as in RisingWave."""
+"""The value that means no limit, as in RisingWave."""
 
 
 ROLLBACK_WINDOW = "rollback_window"
 """The name of the system parameter that determines how long the old rows of a rebuilt view are kept. ``rw-sql apply
---keep`` sets it."""
+--keep`` sets this parameter."""
 
 STREAMING_PARALLELISM = "streaming_parallelism"
-"""The name of the system parameter that sets the number of state partitions for new queries of views and sinks."""
+"""The name of the system parameter that sets the number of state partitions for the queries of new views and sinks, and
+for rebuilds."""
 
 REWIND_POINT_RETENTION = "rewind_point_retention"
 """The name of the system parameter that determines how long rewind points are kept."""
 
 IDLE_SECONDS = 60
-"""The default of ``idle_job_timeout``, in seconds. An idle job that polls for this long uses about as much CPU as
-stopping the job and starting it again."""
+"""The default of ``idle_job_timeout``, in seconds. Polling for this time costs about as much CPU as stopping a job's
+query and starting it again."""
 
 IDLE_JOB_TIMEOUT = "idle_job_timeout"
-"""The name of the system parameter that determines how long a job must have no new input before the job rests. A job at
-rest has no query."""
+"""The name of the system parameter that determines after what time without new input a job's query is stopped. The
+query starts again when there is new input."""
 
 MOST_PARALLELISM = 10_000
 """The maximum number of partitions of a query's state."""
@@ -41,8 +42,8 @@ MOST_PARALLELISM = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One parameter. ``read`` is a function that converts a value from a statement to its canonical text, or raises
-    ValueError with the rule that the value breaks."""
+    """One parameter. ``read`` is a function that converts a value in a statement to its canonical text. For an invalid
+    value, it raises ValueError with the rule that the value breaks."""
 
     name: str
     default: str
@@ -60,19 +61,21 @@ def _boolean(text: str) -> str:
 
 
 _UNITS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-"""The milliseconds of each unit of time, named as in PostgreSQL."""
+"""The number of milliseconds in each unit of time. The units have PostgreSQL's names."""
 
 _MOST_MS = 1_000_000 * _UNITS["d"]
 
 _MOST_WAIT_MS = 100_000 * _UNITS["d"]
-"""The maximum of a duration for which a thread may wait. Python's own maximum is about 106,000 days."""
+"""The maximum time, in milliseconds, that a parameter can make a thread wait. Python's own limit is about 106,000
+days."""
 
 _TIME = re.compile(r"([0-9]{1,15})\s*([a-z]*)", re.ASCII)
 
 
 def _milliseconds(text: str, default_unit: str | None = None) -> int | None:
-    """Returns the milliseconds for a whole number with a unit; None for any other text. A number without a unit has the
-    unit ``default_unit``. If ``default_unit`` is None, a number without a unit is not accepted."""
+    """Converts a whole number with a unit to milliseconds. Returns None for any other text, and for a million days or
+    more. A number without a unit has the unit ``default_unit``. If ``default_unit`` is None, the number must have a
+    unit."""
     found = _TIME.fullmatch(text.strip().lower())
     unit = None if found is None else found[2] or default_unit
     if found is None or unit not in _UNITS:
@@ -82,7 +85,7 @@ def _milliseconds(text: str, default_unit: str | None = None) -> int | None:
 
 
 def _seconds(text: str) -> str:
-    """Parses a duration in seconds or with a unit, as in PostgreSQL: 60, 60s, 500ms, 2min, 1h.
+    """Parses a duration as PostgreSQL does: 60, 60s, 500ms, 2min, 1h. A number without a unit is in seconds.
 
     The canonical form is in milliseconds.
     """
@@ -93,7 +96,7 @@ def _seconds(text: str) -> str:
 
 
 def _seconds_or_never(text: str) -> str:
-    """Does the same as :func:`_seconds`. The value -1 means never."""
+    """Does the same as :func:`_seconds`, and also accepts -1, which means never."""
     if text.strip() == NO_LIMIT:
         return NO_LIMIT
     try:
@@ -111,7 +114,7 @@ def _count(text: str) -> str:
 
 
 def _parallelism(text: str) -> str:
-    """Parses a number of partitions."""
+    """Parses a number of partitions from 1 to :data:`MOST_PARALLELISM`."""
     word = text.strip()
     if word.isascii() and word.isdecimal() and 0 < int(word) <= MOST_PARALLELISM:
         return str(int(word))
@@ -128,7 +131,7 @@ def _rate(text: str) -> str:
 
 
 def _period(text: str) -> str:
-    """Parses a period of at least a minute: 30min, 12h, 7d; -1 for an unlimited period.
+    """Parses a period of at least a minute, such as 30min, 12h or 7d. The values -1 and ``default`` mean no limit.
 
     The canonical form is in milliseconds.
     """
@@ -144,7 +147,7 @@ _POINT_AGE = f"{7 * _UNITS['d']}ms"
 
 
 def _point_age(text: str) -> str:
-    """Does the same as :func:`_period`, but also accepts ``default``, which means a period of seven days."""
+    """Does the same as :func:`_period`, except that ``default`` means seven days."""
     return _POINT_AGE if text.strip().lower() == "default" else _period(text)
 
 
@@ -222,7 +225,7 @@ SYSTEM_PARAMETERS = {
         ),
     )
 }
-"""The system parameters, which are stored in the metastore and are valid for every session of the warehouse."""
+"""The system parameters. Their values are stored in the metastore and apply to all sessions of the warehouse."""
 
 SESSION_PARAMETERS = {
     parameter.name: parameter
@@ -275,11 +278,12 @@ SESSION_PARAMETERS = {
         ),
     )
 }
-"""The session parameters, which are valid until the session ends."""
+"""The session parameters. Their values apply to one session and are lost when it ends."""
 
 
 def idle_job_seconds(snapshot: Snapshot) -> float | None:
-    """The number of seconds without new input after which an idle job rests; None if jobs never rest."""
+    """The number of seconds without new input after which a job's query is stopped; None if queries are never stopped
+    for this reason."""
     value = snapshot.parameter(IDLE_JOB_TIMEOUT) or SYSTEM_PARAMETERS[IDLE_JOB_TIMEOUT].default
     return None if value == NO_LIMIT else int(value.removesuffix("ms")) / 1000
 
@@ -291,30 +295,32 @@ def rewind_point_retention_ms(snapshot: Snapshot) -> int | None:
 
 
 def period_text(milliseconds: int) -> str:
-    """A period as it is written in a statement, in its largest unit: ``7d`` for 604,800,000 milliseconds."""
+    """A period as a statement writes it, in the largest unit that gives a whole number: ``7d`` for 604,800,000
+    milliseconds."""
     unit, factor = next(item for item in reversed(_UNITS.items()) if milliseconds % item[1] == 0)
     return f"{milliseconds // factor}{unit}"
 
 
 def streaming_parallelism(snapshot: Snapshot) -> int:
-    """The default parallelism of a query that is created or rebuilt now. The parallelism is the number of partitions of
+    """The parallelism that a query gets if it is created or rebuilt now. The parallelism is the number of partitions of
     the query's state (Spark's shuffle partitions)."""
     value = snapshot.parameter(STREAMING_PARALLELISM)
     return PARALLELISM if value is None else int(value)
 
 
 def system_parameter(name: str, span: Span) -> Parameter:
-    """The system parameter with the given name. Raises SqlError UNKNOWN_PARAMETER."""
+    """The system parameter with the given name. Raises SqlError UNKNOWN_PARAMETER if there is no such parameter."""
     return _find(SYSTEM_PARAMETERS, name, span, "system parameter")
 
 
 def session_parameter(name: str, span: Span) -> Parameter:
-    """The session parameter with the given name. Raises SqlError UNKNOWN_PARAMETER."""
+    """The session parameter with the given name. Raises SqlError UNKNOWN_PARAMETER if there is no such parameter."""
     return _find(SESSION_PARAMETERS, name, span, "session parameter")
 
 
 def read_value(parameter: Parameter, text: str, span: Span) -> str:
-    """The canonical text of a value. Raises SqlError INVALID_PARAMETER with the parameter's rule."""
+    """The canonical text of a parameter's value. For an invalid value, raises SqlError INVALID_PARAMETER with the rule
+    that the value breaks."""
     try:
         return parameter.read(text)
     except ValueError as error:

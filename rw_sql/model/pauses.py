@@ -1,4 +1,4 @@
-"""Determines which views and sinks are paused, directly or through their sources."""
+"""Determines which sources are paused, and which views do not run because a source is paused."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ if TYPE_CHECKING:
 
 
 def pauses_of(snapshot: Snapshot, source_id: int) -> tuple[PauseRecord, ...]:
-    """The pauses that apply to a source: the pause of the source itself, and the pause of all sources."""
+    """The pauses that apply to a source: the pause of this source, the pause of all sources, or both."""
     return tuple(record for record in snapshot.all("pause") if record.source_id in (None, source_id))
 
 
 def is_suspended(snapshot: Snapshot, source: SourceRecord) -> bool:
-    """True if no reader of the source may run, because the source is paused or has the rate 0."""
+    """True if the source's readers must not run, because the source is paused or has the rate 0."""
     return bool(pauses_of(snapshot, source.id)) or is_throttled(source)
 
 
 def direct_inputs(snapshot: Snapshot, view: MaterializedViewRecord) -> tuple[SourceRecord, ...]:
-    """Returns the sources of a view that are not shared. The view reads these sources directly from upstream."""
+    """Returns the sources that a view reads directly from the upstream. These are its sources that are not shared."""
     records = (snapshot.get(id_) for id_ in view.inputs)
     return tuple(record for record in records if isinstance(record, SourceRecord) and not record.is_shared)
 
 
 def is_view_paused(snapshot: Snapshot, view: MaterializedViewRecord) -> bool:
-    """True if a view's job must not run because a source that the view reads directly is suspended."""
+    """True if a view's job must not run, because :func:`is_suspended` is true for a source that the view reads
+    directly."""
     return any(is_suspended(snapshot, source) for source in direct_inputs(snapshot, view))

@@ -1,4 +1,4 @@
-"""Reads the rate limit and the batch interval of a source. A source with the rate 0 does not read."""
+"""Defines the properties for a source's rate limit and batch interval. A source with the rate 0 reads nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import SourceRecord
 
 RATE_LIMIT = "source_rate_limit"
-"""The property with the maximum number of records per second that a source reads, over all splits."""
+"""The property with the maximum number of records per second that a source reads from all its splits together."""
 
 BARRIER_INTERVAL = "barrier_interval_ms"
 """The property with the minimum time between two batches of a source, in milliseconds."""
@@ -22,7 +22,7 @@ THROTTLED = "THROTTLED"
 
 
 def rate_limit(options: Mapping[str, str]) -> int | None:
-    """The maximum number of records per second that a source may read; None if there is no limit."""
+    """The maximum number of records per second that a source with these options reads; None if there is no limit."""
     given = options.get(RATE_LIMIT)
     return None if given is None else int(given)
 
@@ -33,5 +33,6 @@ def is_throttled(source: SourceRecord) -> bool:
 
 
 def throttled_reason(source: SourceRecord) -> str:
-    """The reason that is shown for a source with rate 0. The reason contains the statement that changes the rate."""
+    """The reason that statements show for a source with the rate 0. It contains the statement that removes the
+    limit."""
     return f"{RATE_LIMIT} is 0: ALTER SOURCE {sql_name(source.name)} SET {RATE_LIMIT} = DEFAULT"

@@ -1,5 +1,4 @@
-"""Handles rebuilds of views. The module determines the record of a view after its rebuild, and the time for which the
-old rows are kept."""
+"""Determines the record of a view after its rebuild, and how long the view's old rows are kept."""
 
 from __future__ import annotations
 
@@ -19,21 +18,21 @@ if TYPE_CHECKING:
 
 
 def rollback_window_ms(snapshot: Snapshot) -> int | None:
-    """The system parameter ``rollback_window`` in milliseconds; None if there is no limit."""
+    """The value of the system parameter ``rollback_window`` in milliseconds; None if there is no limit."""
     value = snapshot.parameter(ROLLBACK_WINDOW)
     return None if value in (None, NO_LIMIT) else int(value.removesuffix("ms"))
 
 
 def kept_generation(view: MaterializedViewRecord) -> int:
-    """The earlier generation whose rows are kept in addition to the rows of the current generation; 0 if no earlier
-    generation is kept."""
+    """The earlier generation whose rows are kept in addition to those of the current generation; 0 if there is no
+    earlier generation."""
     return view.kept_generation or view.generation - 1
 
 
 def serves_since_ms(view: MaterializedViewRecord, newest_first: Iterable[OperationRecord]) -> int | None:
-    """Returns the time at which the view's current table replaced the table of an earlier generation, in milliseconds
-    since 1970. Returns None if no operation in ``newest_first`` has made this replacement. ``newest_first`` are the
-    operations that replaced views by their rebuilds, and the operations that undid other operations, latest first."""
+    """Returns the time, in milliseconds since 1970, at which the view's current table replaced the table of another
+    generation. Returns None if no operation in ``newest_first`` replaced it. ``newest_first`` are the operations that
+    completed rebuilds or undid other operations, latest first."""
     for record in newest_first:
         before = before_from_json(record.before).objects.get(view.id)
         if not isinstance(before, MaterializedViewRecord) or before.generation == view.generation:
@@ -45,7 +44,7 @@ def serves_since_ms(view: MaterializedViewRecord, newest_first: Iterable[Operati
 
 
 def rebuilt(snapshot: Snapshot) -> Snapshot:
-    """Returns the catalog after the end of all rebuilds."""
+    """Returns the catalog as it will be after all present rebuilds have been completed."""
     views: dict[int, ObjectRecord | None] = {}
     for rebuild in snapshot.all("rebuild"):
         view = snapshot.get(rebuild.view_id)
@@ -55,7 +54,8 @@ def rebuilt(snapshot: Snapshot) -> Snapshot:
 
 
 def rebuilt_view(view: MaterializedViewRecord, rebuild: RebuildRecord) -> MaterializedViewRecord:
-    """The view's record after its rebuild, including changes that statements made to the view during the rebuild."""
+    """The view's record after its rebuild. It includes the changes that statements have made to the view during the
+    rebuild."""
     made = view
     if rebuild.view is not None:
         made = replace(rebuild.view, has_change_feed=view.has_change_feed or rebuild.view.has_change_feed)

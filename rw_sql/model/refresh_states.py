@@ -1,9 +1,9 @@
-"""Defines the states of refreshable tables, and the operations that change from one state to the next. The functions
+"""Defines the changes between the refresh states of tables, and the operations that record these changes. The functions
 have no side effects.
 
 IDLE → REFRESHING (after REFRESH TABLE, or when the table's interval has passed) → FINISHING (when all rows are loaded)
-→ IDLE (when all rows are merged). If loading fails, the state returns to IDLE and the table is unchanged. A merge that
-has begun is always completed, possibly by another process.
+→ IDLE (when all rows are merged). If loading fails, the state returns to IDLE, and the table does not change. A merge
+that has begun is always completed, if necessary by another process.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ REFRESH = "REFRESH TABLE"
 """The kind of the operation that starts a refresh."""
 
 STAGED, FINISHED, GIVEN_UP = "REFRESH STAGED", "REFRESH FINISHED", "REFRESH GIVEN UP"
-"""The kinds of the operations that record the progress of a refresh. STAGED: loading is complete. FINISHED: merging is
-complete. GIVEN_UP: the refresh failed without changing the table."""
+"""The kinds of operations that record the end of a phase of a refresh. STAGED: loading is complete. FINISHED: merging
+is complete. GIVEN_UP: the refresh failed without changing the table."""
 
 KILLED = "the process that loaded the upstream's rows ended: the table is unchanged"
-"""The reason for the failure of a refresh whose process ended during the loading phase."""
+"""The reason that is recorded if the process that loads the rows of a refresh ends before the loading is complete."""
 
 
 def refresh_of(snapshot: Snapshot, table_id: int) -> RefreshRecord | None:
@@ -49,7 +49,7 @@ def refresh_statement(record: RefreshRecord) -> str:
 
 
 def begun(record: RefreshRecord, now_ms: int) -> PutObject:
-    """IDLE → REFRESHING. Raises ValueError from any other state."""
+    """Returns the change from IDLE to REFRESHING. Raises ValueError if the table is in another state."""
     _require(record, IDLE)
     return PutObject(
         record=replace(record, status=REFRESHING, refresh=record.refresh + 1, triggered_ms=now_ms, failure=None)
@@ -57,27 +57,30 @@ def begun(record: RefreshRecord, now_ms: int) -> PutObject:
 
 
 def staged(record: RefreshRecord, *, first_batch: int, chunks: int, rows: int) -> Operation:
-    """REFRESHING → FINISHING. Raises ValueError from any other state."""
+    """Returns the operation that changes REFRESHING to FINISHING. Raises ValueError if the table is in another
+    state."""
     _require(record, REFRESHING)
     after = replace(record, status=FINISHING, first_batch=first_batch, chunks=chunks, rows=rows)
     return _operation(record, STAGED, after, f"{rows} rows differ, in {chunks} chunks")
 
 
 def finished(record: RefreshRecord, now_ms: int) -> Operation:
-    """FINISHING → IDLE. Raises ValueError from any other state."""
+    """Returns the operation that changes FINISHING to IDLE. Raises ValueError if the table is in another state."""
     _require(record, FINISHING)
     after = replace(record, status=IDLE, succeeded_ms=now_ms, first_batch=0, chunks=0, rows=0)
     return _operation(record, FINISHED, after, f"{record.rows} rows merged")
 
 
 def given_up(record: RefreshRecord, why: str) -> PutObject:
-    """REFRESHING → IDLE without a change to the table. Raises ValueError from any other state."""
+    """Returns the change from REFRESHING to IDLE after a failure, with the reason ``why``. Raises ValueError if the
+    table is in another state."""
     _require(record, REFRESHING)
     return PutObject(record=replace(record, status=IDLE, failure=why))
 
 
 def given_up_operation(record: RefreshRecord, why: str) -> Operation:
-    """The operation that records REFRESHING → IDLE. Raises ValueError from any other state."""
+    """Returns the operation that contains the change of :func:`given_up`. Raises ValueError if the table is not in the
+    state REFRESHING."""
     change = given_up(record, why)
     return Operation(
         kind=GIVEN_UP, statement=f"-- refresh {record.refresh} of table {record.name}: {why}",
@@ -86,7 +89,8 @@ def given_up_operation(record: RefreshRecord, why: str) -> Operation:
 
 
 def triggered(record: RefreshRecord, now_ms: int) -> Operation:
-    """IDLE → REFRESHING, because the interval has passed. Raises ValueError from any other state."""
+    """Returns the operation that changes IDLE to REFRESHING because the interval has passed. Raises ValueError if the
+    table is in another state."""
     return Operation(
         kind=REFRESH,
         statement=refresh_statement(record),
@@ -97,10 +101,12 @@ def triggered(record: RefreshRecord, now_ms: int) -> Operation:
 
 
 def is_due(snapshot: Snapshot, record: RefreshRecord, created_ms: int, now_ms: int) -> bool:
-    """True if ``refresh_interval_sec`` has passed since the table's last refresh began, or since the table was created.
+    """True if ``refresh_interval_sec`` has passed since the start of the table's last refresh. If there was no refresh,
+    the interval begins when the table was created.
 
-    The result is False while the table's source is paused. A refresh is also due if the recorded start of the last
-    refresh is more than one interval in the future. In this case, the clock was set back.
+    The result is False during a refresh, while the table's source is paused, and for a table without an interval or a
+    source. A refresh is also due if the recorded start of the last refresh is at least one interval in the future,
+    because the clock was then set back.
     """
     if record.status != IDLE or record.interval_s is None:
         return False
@@ -113,9 +119,8 @@ def is_due(snapshot: Snapshot, record: RefreshRecord, created_ms: int, now_ms: i
 def refresh_state(
     record: RefreshRecord, status: JobStatus | None, progress: BackfillProgress | None
 ) -> tuple[str, str]:
-    """Returns a refreshable table's state and an explanation. The explanation is the progress of the refresh, the
-    reason why the refresh does not progress, or the failure of the last refresh. The explanation is empty if there is
-    nothing to explain."""
+    """Returns the state of a refreshable table, and an explanation. The explanation is the progress of the refresh, the
+    reason why it makes no progress, or the failure of the last refresh. It is empty if none of these applies."""
     if status is not None and status.state == "STALLED":
         return "STALLED", status.reason or ""
     if record.status == IDLE:
@@ -128,16 +133,16 @@ def refresh_state(
 
 
 def progress_of(progress: BackfillProgress) -> str:
-    """The progress of a refresh as text, such as ``merging: 45.00% (450/1000)``; only the phase if the total is
-    unknown."""
+    """The progress of a refresh as text, such as ``merging: 45.00% (450/1000)``. If the total is unknown, the text has
+    only the phase."""
     if not progress.total:
         return progress.phase
     return f"{progress.phase}: {100 * progress.done / progress.total:.2f}% ({progress.done}/{progress.total})"
 
 
 def left_chunks(record: RefreshRecord, done: int) -> range:
-    """The numbers of the chunks that remain to be merged. ``done`` is the number of the last batch that the table
-    contains."""
+    """The numbers of the chunks that the job must still merge. ``done`` is the number of the last batch that was
+    committed to the table."""
     return range(max(0, done - record.first_batch + 1), record.chunks)
 
 

@@ -1,4 +1,4 @@
-"""Represents sources, tables and views as relations that queries read."""
+"""Represents sources, tables, views and Delta tables as relations that queries can read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def relation_of(record: ObjectRecord) -> Relation:
-    """The relation of a source, table or view."""
+    """The relation for a source, table, view or Delta table."""
     if isinstance(record, SourceRecord):
         statement = definition_of(record)
         return Relation(name=record.name, columns=source_columns(statement), watermark=source_watermark(statement))
@@ -37,8 +37,8 @@ def relation_of(record: ObjectRecord) -> Relation:
 
 
 def seen_columns(record: ObjectRecord, by: ObjectRecord) -> tuple[tuple[str, str], ...]:
-    """Returns the columns of a relation that are visible to another object. These are all columns except the columns
-    that were added after the object got its query."""
+    """Returns the columns of a relation that the object ``by`` sees. These are all columns except those that were added
+    after ``by`` got its query."""
     until = max(by.id, by.sees) if isinstance(by, MaterializedViewRecord) else by.id
     later = (
         {name for name, since in record.added_columns if since > until}
@@ -49,20 +49,21 @@ def seen_columns(record: ObjectRecord, by: ObjectRecord) -> tuple[tuple[str, str
 
 
 def changes_rows(record: ObjectRecord | None) -> bool:
-    """True if rows of a relation may be replaced or deleted, so that its readers need its change data feed."""
+    """True if rows of a relation can be replaced or deleted. Readers of such a relation need its change data feed."""
     if isinstance(record, DeltaTableRecord):
         return record.has_change_feed
     return isinstance(record, MaterializedViewRecord) and bool(record.keys)
 
 
 def kept_watermark(record: MaterializedViewRecord) -> tuple[str, str] | None:
-    """The watermark for reading a table or view. Only append-only tables have a watermark for reading."""
+    """The watermark with which a query reads a table or view; None for a view. Only append-only tables can have a
+    watermark."""
     return source_watermark(table_definition(record.definition)) if isinstance(record, TableRecord) else None
 
 
 @lru_cache(maxsize=1024)
 def schema_columns(schema: str) -> tuple[tuple[str, str], ...]:
-    """The columns of a Spark schema in JSON, with their types as DDL."""
+    """The columns of a Spark schema in JSON, as pairs (name, type in DDL)."""
     return tuple((field["name"], _ddl(field["type"])) for field in json.loads(schema)["fields"])
 
 
@@ -81,7 +82,7 @@ def _ddl(kind: object) -> str:
 
 
 def hidden_columns(view: MaterializedViewRecord) -> tuple[tuple[str, str], ...]:
-    """The columns that only a view's stored table has, with their types as DDL."""
+    """The columns that only the view's stored table has, as pairs (name, type in DDL)."""
     return schema_columns(view.maintenance.hidden) if view.maintenance.hidden else ()
 
 
@@ -91,13 +92,13 @@ def stored_name(record: ObjectRecord, column: str) -> str:
 
 
 def stored_columns(table: TableRecord) -> tuple[tuple[str, str], ...]:
-    """A table's columns, each with its name in the files."""
+    """A table's columns, as pairs (name, name in the files)."""
     stored = dict(table.stored_names)
     return tuple((name, stored.get(name, name)) for name, _ in schema_columns(table.schema))
 
 
 def renamed_schema(schema: str, names: Mapping[str, str]) -> str:
-    """A Spark schema in JSON with some of its columns renamed."""
+    """A Spark schema in JSON, with columns renamed. ``names`` maps old names to new names."""
     fields = json.loads(schema)["fields"]
     return json.dumps(
         {"type": "struct", "fields": [{**field, "name": names.get(field["name"], field["name"])} for field in fields]}
@@ -105,8 +106,8 @@ def renamed_schema(schema: str, names: Mapping[str, str]) -> str:
 
 
 def table_schema(view: MaterializedViewRecord) -> str:
-    """The schema of a view's stored table in Spark's JSON form, with the column names that the files use, and hidden
-    columns last."""
+    """The schema of a view's stored table, as Spark's JSON. The columns have the names that the files use. Hidden
+    columns come last."""
     schema = view.schema
     hidden = json.loads(view.maintenance.hidden)["fields"] if view.maintenance.hidden else []
     if isinstance(view, TableRecord):

@@ -1,5 +1,4 @@
-"""Determines the resource groups of objects. Each object is in one group, and the group's owner runs the object's
-job."""
+"""Determines the resource groups of objects. Each object with a job is in one group, whose owner runs the job."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ _NAME = re.compile(r"[a-z0-9_][a-z0-9_-]{0,62}")
 
 
 def require_group_name(name: str, span: Span | None = None) -> str:
-    """The name of a group as it is stored. Raises SqlError INVALID_PARAMETER for an invalid name."""
+    """The name of a group in its stored form, in lower case. Raises SqlError INVALID_PARAMETER for an invalid name."""
     folded = name.strip().lower()
     if not _NAME.fullmatch(folded):
         raise SqlError(
@@ -44,8 +43,7 @@ def require_group_name(name: str, span: Span | None = None) -> str:
 
 
 def written_group(options: Iterable[Option]) -> str:
-    """The group that a WITH list names; the default group if the WITH list names no group. Raises SqlError for an
-    invalid name."""
+    """The group that a WITH list names; the default group if it names none. Raises SqlError for an invalid name."""
     for option in options:
         if option.key == OPTION:
             if isinstance(option.value, SecretValue | ConnectionValue):
@@ -60,8 +58,8 @@ def written_group(options: Iterable[Option]) -> str:
 
 
 def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) -> _Grouped:
-    """The record with the group that its WITH list ``options`` names. If the object was in another group before, the
-    commit of the record moves the object to the new group.
+    """Returns the record with the group that its WITH list ``options`` names. If the object is in another group,
+    committing the result moves it to the new group.
     """
     group = written_group(options)
     if group == record.resource_group:
@@ -71,10 +69,9 @@ def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) ->
 
 
 def as_grouped_now(snapshot: Snapshot, record: _Record) -> _Record:
-    """Returns an earlier record of an object, with the object's present ``keeps_reader`` and with the epoch at which
-    the object joined its present group. Raises ValueError if the group in the record is not the object's present group.
-    If a record with another group were restored, the object's job would move to that group without the consent of the
-    group's owner."""
+    """Returns an earlier record of an object, with the present values of ``keeps_reader`` and ``group_since``. Raises
+    ValueError if the object was in another group then. Restoring such a record would move the object's job to that
+    group without the consent of the group's owner."""
     present = snapshot.get(record.id)
     if not isinstance(record, _GROUPED) or not isinstance(present, _GROUPED):
         return record
@@ -96,11 +93,11 @@ def grouped(snapshot: Snapshot) -> Iterator[SourceRecord | MaterializedViewRecor
 
 
 def jobs_by_group(snapshot: Snapshot) -> Counter[str]:
-    """The number of jobs of each resource group that has at least one job. Paused jobs and the jobs of rebuilds count
-    too.
+    """The number of jobs in each resource group that has at least one job. Paused jobs and jobs of rebuilds are
+    included.
 
-    A source without its own reader has no job, because either the jobs of its views read the source, or no job reads
-    the source.
+    A source has a job only if it has a shared reader and an object reads it. Otherwise, the jobs of its views read the
+    source, or no job reads it.
     """
     refreshed = {refresh.table_id for refresh in snapshot.all("refresh")}
     found: Counter[str] = Counter()
@@ -118,7 +115,7 @@ def jobs_by_group(snapshot: Snapshot) -> Counter[str]:
 
 
 def group_of(snapshot: Snapshot, object_id: int) -> str:
-    """The resource group whose owner runs the job of an object."""
+    """The resource group whose owner runs the job of the object; the default group if the object does not exist."""
     record = snapshot.get(object_id)
     if isinstance(record, _GROUPED):
         return record.resource_group

@@ -1,6 +1,6 @@
-"""Determines whether a source has one shared reader, or one direct reader per view.
+"""Determines whether a source has one shared reader or a separate direct reader for each view.
 
-The choice is fixed when the source is created.
+CREATE SOURCE fixes the choice.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import CreateSource
 
 SHARED = "shared"
-"""The name of a source's property that determines whether one reader serves all views (``true``) or each view has a
-direct reader (``false``)."""
+"""The name of the property of a source that chooses between one reader for all views (``true``) and a direct reader for
+each view (``false``)."""
 
 
 def is_to_be_shared(statement: CreateSource, kind: Connector) -> bool:
-    """True if a definition creates a shared source. Raises SqlError if the property ``shared`` has a value that the
-    source does not support."""
+    """True if the statement creates a shared source. Raises SqlError if the source does not support the value of the
+    property ``shared``."""
     for option in statement.options:
         if option.key == SHARED:
             is_shared = option_text(option.value).strip().lower() == "true"
@@ -56,9 +56,10 @@ def is_to_be_shared(statement: CreateSource, kind: Connector) -> bool:
 
 
 def with_sharing(statement: CreateSource, kind: Connector, *, is_shared: bool) -> CreateSource:
-    """Returns the definition, with an explicit ``shared`` property if the session's setting differs from the default.
+    """Returns the statement, to which ``shared = 'false'`` is added if the session's setting ``is_shared`` is false.
 
-    A source with a schema registry is always shared.
+    Returns the statement unchanged if it has the property ``shared``, or if the session's setting does not apply to the
+    source. For example, a source with a schema registry is always shared.
     """
     if (
         is_shared
@@ -73,7 +74,7 @@ def with_sharing(statement: CreateSource, kind: Connector, *, is_shared: bool) -
 
 
 def refuse_sharing(name: str, options: tuple[Option | OptionKey, ...]) -> None:
-    """Raises SqlError if the options of a statement would change the property ``shared``."""
+    """Raises SqlError if the options of an ALTER statement include ``shared``, because this property is fixed."""
     for option in options:
         if option.key == SHARED:
             raise SqlError(

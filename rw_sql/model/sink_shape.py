@@ -30,12 +30,13 @@ def shape_of(sink: SinkRecord) -> SinkShape:
 
 
 def key_encode(statement: CreateSink) -> str | None:
-    """The value of ``SinkShape.key_encode`` for a sink."""
+    """The encoding of a sink's keys for ``SinkShape.key_encode``; None if it equals the encoding of the rows or is not
+    specified."""
     clause = statement.format
     return None if clause is None or clause.key_encode in (None, clause.encode) else clause.key_encode
 
 
 def encode_options(statement: CreateSink) -> tuple[tuple[str, str], ...]:
-    """The options of ENCODE, which control how rows are written."""
+    """The options of ENCODE that control how rows are written. ``force_append_only`` is not one of them."""
     given = statement.format.options if statement.format else ()
     return tuple((option.key, option_text(option.value)) for option in given if option.key != FORCE_APPEND_ONLY)

@@ -1,5 +1,5 @@
-"""Determines the readers of a source: one shared reader, or one direct reader per view. Also determines the tables that
-share an upstream table of a change data capture source."""
+"""Determines the readers of a source: one shared reader, or a direct reader for each view. Also defines how the reader
+of a change data capture source reads its upstream tables."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 _USERS = (MaterializedViewRecord, SinkRecord, RebuildRecord)
 
 UNREAD = "no view reads the source yet: each view begins at scan.startup.mode when the view is created"
-"""The text that is shown as the status of a source that is not shared and has no reader."""
+"""The status of a source that is not shared and has no reader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """One reader of a source. ``fragment`` is the fragment with the reader's splits and positions, and ``job`` is the
-    job that runs the reader.
+    """One reader of a source. ``fragment`` is the id of the fragment with the reader's splits and positions. ``job`` is
+    the id of the job that runs the reader.
 
-    ``view`` is the view that has the direct reader; None for the shared reader.
+    ``view`` is the view whose direct reader this is; None for a shared reader.
     """
 
     source: SourceRecord
@@ -46,12 +46,11 @@ class Reader:
 
     @property
     def label(self) -> str:
-        """The reader's name in previews. The name contains the source and, if there may be several readers, the
-        view."""
+        """The reader's name in previews. It contains the source's name and, for a direct reader, the view's name."""
         return f"source {self.source.name}" + (f", read by {self.view.name}" if self.view is not None else "")
 
     def dependents(self, snapshot: Snapshot) -> tuple[ObjectRecord, ...]:
-        """The objects that receive the records of this reader, in creation order."""
+        """The objects that directly or indirectly receive this reader's records, in creation order."""
         if self.view is None:
             return snapshot.dependents_of(self.source.id)
         return (self.view, *snapshot.dependents_of(self.view.id))
@@ -60,8 +59,8 @@ class Reader:
 def readers_of(snapshot: Snapshot, source: SourceRecord) -> tuple[Reader, ...]:
     """The readers of a source.
 
-    A shared source has one reader, even while this reader does not run. A source that is not shared has one reader for
-    each view that reads the source.
+    A shared source has exactly one reader, which need not run. A source that is not shared has one reader for each view
+    that reads the source.
     """
     if source.is_shared:
         fragment = ingest_fragment(source.id)
@@ -74,9 +73,10 @@ def readers_of(snapshot: Snapshot, source: SourceRecord) -> tuple[Reader, ...]:
 
 
 def only_fragment(snapshot: Snapshot, source: SourceRecord, span: Span) -> str:
-    """The fragment that has the positions of a source.
+    """The id of the only fragment that has positions of a source.
 
-    Raises SqlError if there is no such fragment, or if there are several fragments, whose positions may differ.
+    Raises SqlError if there is no such fragment. Also raises SqlError if there are several fragments, because their
+    positions may differ.
     """
     readers = readers_of(snapshot, source)
     if len(readers) != 1:
@@ -92,25 +92,26 @@ def only_fragment(snapshot: Snapshot, source: SourceRecord, span: Span) -> str:
 
 
 def unread(source: SourceRecord) -> Reader:
-    """A reader without splits, for a source that is not shared and has no readers yet."""
+    """Returns a reader without splits. It stands for the readers of a source that is not shared and has no reader
+    yet."""
     fragment = ingest_fragment(source.id)
     return Reader(source=source, fragment=fragment, job=fragment)
 
 
 def is_read(snapshot: Snapshot, source: SourceRecord) -> bool:
-    """True if a table, view or sink reads the source, or if the new query of a view that is being rebuilt reads the
-    source. The result is also true if the source's reader runs although no object reads the source."""
+    """True if a table, view, sink or rebuild reads the source, or if ``keeps_reader`` makes the source's reader run
+    even without them."""
     return source.keeps_reader or any(isinstance(user, _USERS) for user in snapshot.users_of(source.id))
 
 
 def is_running(snapshot: Snapshot, source: SourceRecord) -> bool:
-    """True if any reader of the source should run."""
+    """True if :func:`is_read` is true for the source, and the source is not paused. The rate limit has no effect."""
     return is_read(snapshot, source) and not pauses_of(snapshot, source.id)
 
 
 def newest_change(snapshot: Snapshot, source: SourceRecord, fragment: str | None = None) -> int:
-    """The last epoch that changed a source, its connection, its secrets, or the splits or positions of a reader.
-    ``fragment`` is the fragment of this reader; None means the shared reader."""
+    """The last epoch that changed a source, its connection, its secrets, or the splits or positions of one of its
+    readers. ``fragment`` is the fragment of this reader; None stands for the shared reader."""
     return max(
         snapshot.fragment_epoch(ingest_fragment(source.id) if fragment is None else fragment),
         *(snapshot.object_epoch(id_) for id_ in (source.id, *source.uses)),
@@ -118,7 +119,7 @@ def newest_change(snapshot: Snapshot, source: SourceRecord, fragment: str | None
 
 
 def forget_fragments(snapshot: Snapshot, dropped: Iterable[int]) -> tuple[Change, ...]:
-    """The changes that remove assignments and positions of the readers of dropped objects."""
+    """The changes that remove the assigned splits and the positions of the direct readers of dropped views."""
     gone = set(dropped)
     changes: list[Change] = []
     for fragment in sorted({*snapshot.assigned, *snapshot.stored}):
@@ -130,13 +131,13 @@ def forget_fragments(snapshot: Snapshot, dropped: Iterable[int]) -> tuple[Change
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRead:
-    """The rows of an upstream table that the table with the id ``table`` needs.
+    """Describes which rows of an upstream table the table with the id ``table`` needs.
 
-    ``reset`` is the epoch of the last statement that made the reader read the source's tables again; 0 if there was no
-    such statement after the table's creation. If columns were added to the table, ``columns`` is the number of all
-    columns of the table, including dropped columns. Otherwise, ``columns`` is 0. ``last_id`` is the table's id or, if
-    columns were added, an id that is higher than the ids of all objects that were created before the last addition. A
-    table without a snapshot (``has_snapshot``) needs no existing rows.
+    ``reset`` is the epoch of the last statement that made the source repeat the snapshots of its tables; 0 if there was
+    no such statement after the table's creation. If columns were added to the table, ``columns`` is the number of all
+    columns of the table, including dropped columns. Otherwise, ``columns`` is 0. ``last_id`` is the table's id. If
+    columns were added, it is instead an id that is greater than the ids of all objects that were created before the
+    last addition. If ``has_snapshot`` is false, the table needs only changes, not the existing rows.
     """
 
     table: int
@@ -147,7 +148,8 @@ class TableRead:
 
     @property
     def is_repeated(self) -> bool:
-        """True if the table already has rows when this snapshot begins."""
+        """True if the table may already have rows when its snapshot begins, because the snapshot repeats an earlier
+        one."""
         return self.reset > 0 or self.columns > 0
 
     def __str__(self) -> str:
@@ -159,9 +161,10 @@ class TableRead:
 class CdcTableSpec:
     """The settings with which the reader of a change data capture source reads one upstream table.
 
-    ``reads`` are the tables that read the upstream table, and ``columns`` are the columns that these tables read. A
-    snapshot reads the rows in the order of ``key_columns``, at most ``rate`` rows per second. If ``rate`` is None,
-    there is no limit. Tables without a snapshot need no changes up to the position ``live_from``.
+    ``reads`` has an entry for each table that reads the upstream table. ``columns`` are the upstream columns that these
+    tables read. A snapshot reads the rows in the order of ``key_columns``, in chunks of ``chunk_rows`` rows, and at
+    most ``rate`` rows per second. None means the default for ``chunk_rows``, and no limit for ``rate``. Tables without
+    a snapshot need no changes up to the position ``live_from``.
     """
 
     upstream: str
@@ -174,21 +177,20 @@ class CdcTableSpec:
 
     @property
     def snapshot(self) -> str:
-        """The name of a snapshot that all tables share. The name is stored with the snapshot's progress."""
+        """The name of the snapshot that the tables in ``reads`` share. It is stored with the snapshot's progress."""
         return ",".join(map(str, self.reads))
 
     @property
     def tables(self) -> tuple[int, ...]:
-        """The ids of the tables."""
+        """The ids of the tables in ``reads``."""
         return tuple(read.table for read in self.reads)
 
     @property
     def has_snapshot(self) -> bool:
-        """True if a table needs the existing rows of the upstream table."""
+        """True if at least one table in ``reads`` needs the existing rows of the upstream table."""
         return any(read.has_snapshot for read in self.reads)
 
     @property
     def repeats(self) -> bool:
-        """True if a table that needs the existing rows of the upstream table already has rows, for example from an
-        earlier snapshot."""
+        """True if the snapshot repeats an earlier snapshot for at least one table in ``reads``."""
         return any(read.is_repeated for read in self.reads if read.has_snapshot)

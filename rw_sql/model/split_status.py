@@ -1,4 +1,4 @@
-"""Compares a split in the catalog with the upstream, for the column STATUS of SHOW SOURCE SPLITS."""
+"""Compares splits in the catalog with the upstream. SHOW SOURCE SPLITS shows the results in the column STATUS."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ UNKNOWN = "UNKNOWN"
 
 
 def identity_status(state: SplitState, upstream: UpstreamSplit | SplitState) -> str:
-    """Compares the identity of a state with the upstream split, or with another state. Returns OK, OTHER_CLUSTER or
-    RECREATED.
+    """Compares the identity in a split state with the identity of the upstream split, or with that of another split
+    state. Returns OK, OTHER_CLUSTER or RECREATED.
 
-    Unknown values count as equal.
+    An unknown cluster or incarnation counts as equal to any other.
     """
     if state.cluster and upstream.cluster and state.cluster != upstream.cluster:
         return OTHER_CLUSTER
@@ -37,8 +37,8 @@ def identity_status(state: SplitState, upstream: UpstreamSplit | SplitState) -> 
 
 
 def is_known_same(state: SplitState, upstream: UpstreamSplit | SplitState) -> bool:
-    """True if ``state`` and ``upstream`` both have a known cluster or both have a known incarnation, and the known
-    values do not differ."""
+    """True if the cluster or the incarnation is known for both ``state`` and ``upstream``, and no value that is known
+    for both differs."""
     return (
         bool((state.cluster and upstream.cluster) or (state.incarnation and upstream.incarnation))
         and identity_status(state, upstream) == OK
@@ -46,14 +46,14 @@ def is_known_same(state: SplitState, upstream: UpstreamSplit | SplitState) -> bo
 
 
 def is_emptied(upstream: UpstreamSplit) -> bool:
-    """True if no record of the split can be read again, because the upstream has removed all of them. While the records
-    of an existing split may be hidden, for example while the split has no leader, the upstream reports no
-    incarnation."""
+    """True if the upstream has removed all records of the split, so that none can be read again. An empty split without
+    an incarnation does not count: the upstream may hide its records, for example while the split has no leader."""
     return upstream.is_empty and (upstream.has_open_start or upstream.incarnation is not None)
 
 
 def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> str:
-    """The status of a split, as shown by SHOW SOURCE SPLITS."""
+    """The status of a split that SHOW SOURCE SPLITS shows. ``state`` is None for a split without a position, and
+    ``upstream`` is None for a split that the upstream lacks."""
     if upstream is None:
         return ORPHAN
     if state is None:
@@ -69,31 +69,31 @@ def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> st
 def continuing_status(kind: Connector, state: SplitState | None, upstream: UpstreamSplit | None) -> str:
     """The status that determines whether a source can continue at the position ``state`` of a split.
 
-    Does the same as :func:`split_status`, but returns OK for a deleted split that was read completely (see
-    :func:`still_asked`).
+    Differs from :func:`split_status` only for a split that was read completely and then deleted in the upstream. For
+    this split, the result is OK.
     """
     return OK if upstream is None and is_finished(kind, state) else split_status(state, upstream)
 
 
 def is_finished(kind: Connector | None, state: SplitState | None) -> bool:
-    """True if a source with this connector has read the split completely."""
+    """True if the position ``state`` shows that the split was read completely. Only some connectors have splits with an
+    end."""
     return state is not None and isinstance(kind, RangedConnector) and kind.is_finished(state)
 
 
 def still_asked(
     kind: Connector, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream
 ) -> tuple[str, ...]:
-    """Returns the splits that the upstream must still have. These are all splits except the deleted splits that were
-    read completely."""
+    """Returns the splits that the source still needs in the upstream. These are all splits except those that were read
+    completely and then deleted."""
     return tuple(split for split in splits if split in upstream.splits or not is_finished(kind, states.get(split)))
 
 
 def at_offset(upstream: UpstreamSplit, offset: int) -> SplitState:
-    """Returns the position ``offset`` in a split, with the identity that the upstream reports for the split at present.
+    """Returns the position ``offset`` in a split, with the identity that the upstream now reports for the split.
 
-    The position gets the split's current term if the position is not after the end of the split's log. A position after
-    that end gets no term, because the records between the end and the position do not exist yet and may be written in a
-    later term.
+    A position up to the end of the split's log gets the split's current term. A position after the end gets no term,
+    because the records between the end and the position do not exist yet, and may be written in a later term.
     """
     return SplitState(
         split=upstream.split,
@@ -105,11 +105,11 @@ def at_offset(upstream: UpstreamSplit, offset: int) -> SplitState:
 
 
 def beginning(upstream: UpstreamSplit) -> SplitState:
-    """The position of the split's first record."""
+    """The position of the first record that the upstream has for the split."""
     return at_offset(upstream, upstream.start)
 
 
 def split_order(split: str) -> tuple[str, int, str]:
-    """A sort key that orders ``orders:2`` before ``orders:10``."""
+    """A sort key for splits, with which ``orders:2`` comes before ``orders:10``."""
     topic, _, partition = split.rpartition(":")
     return (topic, int(partition), "") if partition.isdecimal() else (split, 0, split)

@@ -1,5 +1,5 @@
-"""Determines where a source begins to read, from its startup options and from the ends that its splits had when the
-source was created. Views begin at these ends if ``scan.startup.mode`` is ``latest``."""
+"""Determines where a source begins to read. This depends on its startup options and on the ends that its splits had
+when the source was created. If ``scan.startup.mode`` is ``latest``, views begin at these ends."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ def without_startup(options: PlannedOptions) -> dict[str, str]:
 
 
 def birth_of(kind_name: str, options: PlannedOptions, upstream: Upstream) -> str:
-    """Returns the end offsets that the splits have when a source is created, in the form that the source's record
-    stores.
+    """Returns the present end offsets of the splits, for the field ``birth`` of the record of a new source.
 
-    The value is empty for connectors without startup modes, such as the connectors that read files. (For 100,000 files,
-    the value would be very long.)
+    Returns an empty text for a connector without startup modes, such as a connector that reads files. For 100,000
+    files, the text would be very long.
     """
     kind = connector(kind_name)
     if kind.spec.option(MODE) is None:
@@ -49,12 +48,12 @@ def birth_of(kind_name: str, options: PlannedOptions, upstream: Upstream) -> str
 
 
 def births_in_doubt(source: SourceRecord, now: Mapping[str, UpstreamSplit]) -> dict[str, SplitState]:
-    """The splits whose logs may have lost records since the source was created. Each of these splits is mapped to the
-    end that its log had when the source was created.
+    """Maps each split whose log may have lost records since the source was created to the end that the log had at that
+    time.
 
-    A log may have lost records if its present term is greater than its term at that time.
-    :meth:`TermConnector.diverged` finds the first lost offset in such a log. The records that now have this offset or a
-    later offset were written after the source was created.
+    A log may have lost records if its present term is greater than its term when the source was created.
+    :meth:`TermConnector.diverged` finds the first lost offset in such a log. The records that now have the lost offset
+    or a later offset were written after the source was created.
     """
     born = History.from_text(source.birth).splits if source.birth else ()
     return {

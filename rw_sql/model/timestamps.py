@@ -1,4 +1,4 @@
-"""Converts the timestamps and intervals in statements to milliseconds."""
+"""Converts timestamps and intervals in statements to milliseconds."""
 
 from __future__ import annotations
 
@@ -39,10 +39,9 @@ _NAMED_ZONE = re.compile(r"(.*[0-9])\s*([A-Za-z_]+(?:/[A-Za-z_+\-0-9]+)*)")
 
 
 def timestamp_milliseconds(text: str, span: Span) -> int:
-    """Returns the milliseconds since 1970 for a time such as ``2026-01-31 08:00:00+01:00``, ``…Z`` or ``…
-    Europe/Berlin``.
+    """Converts a time such as ``2026-01-31 08:00:00+01:00``, ``…Z`` or ``… Europe/Berlin`` to milliseconds since 1970.
 
-    A time without a zone is refused, because such a time is ambiguous. Raises SqlError INVALID_OPTION.
+    Raises SqlError INVALID_OPTION for any other text, including a time without a zone, which would be ambiguous.
     """
     plain, zone = text.strip(), None
     if (named := _NAMED_ZONE.fullmatch(plain)) is not None and named[2].upper() not in ("Z", "T"):
@@ -70,10 +69,10 @@ def _refuse(message: str, span: Span) -> SqlError:
 
 
 def interval_milliseconds(text: str, span: Span) -> int:
-    """Returns the length in milliseconds of an interval such as ``1 day 2 hours``, ``90 min``, ``01:30:00`` or
-    ``PT90M``.
+    """Converts an interval such as ``1 day 2 hours``, ``90 min``, ``01:30:00`` or ``PT90M`` to milliseconds.
 
-    Raises SqlError INVALID_OPTION for zero, for months and years (their length varies), and for any other text.
+    Raises SqlError INVALID_OPTION for an interval of zero, for months and years, whose lengths vary, and for any other
+    text.
     """
     total = _interval(text)
     if not total:
