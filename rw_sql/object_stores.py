@@ -1,8 +1,8 @@
 """Finds URIs of object stores that the libraries interpret in different ways, and converts the errors of the stores'
 clients to OSError.
 
-The libraries delta-rs, fsspec and Hadoop all access the files of a warehouse, and each of them has its own rules for
-URIs and its own exceptions.
+The libraries delta-rs, fsspec and Hadoop all access the files of a warehouse. Each library has its own rules for URIs
+and its own exceptions.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _CLIENTS = frozenset(
     {"adlfs", "aiobotocore", "aiohttp", "azure", "boto3", "botocore", "gcsfs", "google", "requests", "s3fs", "urllib3"}
 )
-"""The packages of the stores' clients. An exception whose class comes from one of these packages is an error of a
-client."""
+"""The packages that contain the stores' clients. An exception counts as an error of a client if its class is defined in
+one of these packages."""
 
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 # delta-rs cuts a URI at # and ?, decodes %20, resolves . and .., drops tabs, and refuses the other characters of this
@@ -67,7 +67,8 @@ def _shown(character: str) -> str:
 
 
 _OF_STORE = re.compile(r"External: |\bGeneric \w+ error: |\bos error \d")
-"""Matches the error of a store in a message of Arrow. Other errors of Arrow are about the data."""
+"""Matches a message of Arrow that reports an error of the store. All other error messages of Arrow are about the
+data."""
 
 _CAUSE_MARK = "↳"
 _CAUSE = re.compile(rf"\s*\n\s*(?:\x1b\[\d+m)?{_CAUSE_MARK}(?:\x1b\[\d*m)?\s*")
@@ -77,14 +78,15 @@ _DURATION = re.compile(r" in [\d.]+(?:ns|µs|ms|s)(?=, after | - )")
 def join_causes(text: str) -> str:
     """Joins the lines of each message of delta-rs in ``text`` into one line.
 
-    The library delta-rs writes each cause on a separate line below "Generic S3 error", so the first line alone is not
-    useful. The duration of a request is left out, so that a repeated failure has the same message each time.
+    The library delta-rs writes each cause on a separate line below "Generic S3 error". The first line alone therefore
+    does not name a cause. The result omits the duration of a request. A repeated failure therefore has the same message
+    each time.
     """
     return _DURATION.sub("", _CAUSE.sub(": ", text)) if _CAUSE_MARK in text else text
 
 
 def one_line(error: object) -> str:
-    """The message of an error in one line."""
+    """Returns the first line of an error's message, after joining the lines with the causes (:func:`join_causes`)."""
     return join_causes(str(error).strip()).split("\n")[0].strip()
 
 
@@ -108,9 +110,9 @@ def client_errors() -> Iterator[None]:
 
 @contextmanager
 def delta_errors() -> Iterator[None]:
-    """A context manager for writes by delta-rs. The library reports some failures as a plain Exception, and the context
-    manager converts such an exception to an OSError. An example is a disk that becomes full while a Parquet file is
-    written."""
+    """A context manager for writes by delta-rs. The library reports some failures as a plain Exception, for example a
+    disk that becomes full while a Parquet file is written. The context manager converts such an exception to an
+    OSError."""
     try:
         yield
     except Exception as error:

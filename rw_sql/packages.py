@@ -1,5 +1,5 @@
-"""Imports optional packages only when they are needed, and reports missing packages. A light installation does not
-contain the optional packages."""
+"""Imports optional packages only when they are needed, and reports missing packages. An installation without extras (a
+light installation) does not contain the optional packages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EXTRAS = {
 
 
 class _Deferred(ModuleType):
-    """A module that is imported at the first use of a name in it."""
+    """A placeholder for a module. The module is imported when one of the module's names is first used."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
@@ -54,10 +54,10 @@ class _Deferred(ModuleType):
 
 
 def deferred(name: str) -> Any:
-    """The module with the given name, which is imported at the first use of a name in it.
+    """Returns the module with the given name. The module is imported when one of its names is first used.
 
-    Because of deferred imports, ``check`` and ``fmt`` start quickly. These commands load every connector for its
-    options, but need none of the modules that read and write data.
+    Because of deferred imports, ``check`` and ``fmt`` start quickly. These commands load every connector, because the
+    connectors define the options, but need none of the modules that read and write data.
     """
     return _Deferred(name)
 
@@ -73,10 +73,10 @@ def require_package(connector: str, package: str) -> None:
 
 
 def missing_package(error: ModuleNotFoundError, user: str, *, is_full: bool = True) -> SqlError | None:
-    """The error for a missing package that an extra installs; None for any other package.
+    """Returns the error for a missing package. Returns None if no extra of this distribution installs the package.
 
     ``user`` is the feature that needs the package. ``is_full`` is true if the feature also needs Spark. In this case,
-    the hint suggests installing Spark, even if another package was found missing first.
+    the hint suggests the extra ``spark``, even if the missing package belongs to another extra.
     """
     package = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(package)

@@ -1,4 +1,4 @@
-"""Describes the inputs of tables, views and sinks in the form that the jobs need."""
+"""Describes the inputs of tables, views and sinks in the form in which the jobs use them."""
 
 from __future__ import annotations
 
@@ -45,18 +45,19 @@ _LATER = ("_rw_batch", INDEX_COLUMN[0])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewInput:
-    """One relation that a table, view or sink reads. The relation is a source's log, or the rows of a table or another
+    """One relation that a table, view or sink reads. The relation is the log of a source, or the rows of a table or
     view.
 
     ``columns`` are the columns that queries can see. If a table with a primary key reads a log, ``columns`` also
     contains the log's columns for the order and kind of changes. ``stored`` are the columns of the input's files.
-    ``aliases`` are the pairs (column, name in the files) for columns whose names differ. ``keys`` are the columns,
-    including hidden columns, that identify the input's rows if rows are replaced; empty if rows are only appended.
-    ``history`` describes the backfill; None if the log is read from the beginning (see
-    :mod:`rw_sql.model.backfill_ranges`). ``path`` is set for an external Delta table, and ``has_feed`` is true if that
-    table has a change feed. A table of a change data capture source decodes its input itself. For such a table,
-    ``decoded_by`` is the source definition that describes the table's rows (:func:`rw_sql.model.definitions.cdc_rows`),
-    and ``live_from`` is the field with the same name in the table's record.
+    ``aliases`` are the pairs (column, name in the files) for columns whose names differ. If the input's rows are
+    replaced, ``keys`` are the columns, including hidden columns, that identify a row. If rows are only appended,
+    ``keys`` is empty. ``history`` describes the backfill; None if the log is read from the beginning (see
+    :mod:`rw_sql.model.backfill_ranges`). ``path`` is the path of an external Delta table; empty for any other input.
+    ``has_feed`` is True if the external table has a change feed. A table of a change data capture source decodes its
+    input itself. For such a table, ``decoded_by`` is the source definition that describes the table's rows
+    (:func:`rw_sql.model.definitions.cdc_rows`), and ``live_from`` is the field with the same name in the table's
+    record.
     """
 
     id: int
@@ -91,8 +92,7 @@ class ViewInput:
 
     @property
     def is_changing(self) -> bool:
-        """True if rows of the input may be replaced or deleted, so that the input is read through its change data
-        feed."""
+        """True if rows of the input may be replaced or deleted. Such an input is read through its change data feed."""
         return bool(self.keys) or self.has_feed
 
 
@@ -166,8 +166,8 @@ def _stored(table: TableRecord) -> tuple[str, ...]:
 
 
 def keyed_query(table: TableRecord) -> str:
-    """The query of a table with a primary key over its source's log, extended with the log's columns that contain the
-    order and kind of changes."""
+    """Returns the query with which a table with a primary key reads the log of its source. If the log has the column
+    UNCHANGED_COLUMN, the result selects this column too."""
     query = table.maintenance.query
     if not has_unchanged(table_definition(table.definition)):
         return query
@@ -176,7 +176,8 @@ def keyed_query(table: TableRecord) -> str:
 
 
 def order_columns(source: SourceRecord) -> tuple[tuple[str, str], ...]:
-    """The hidden columns of a source's log, with their types, that determine which record of a key is the newest."""
+    """Returns the hidden columns of a source's log that determine which record of a key is the newest. Each column
+    comes with its type."""
     statement = definition_of(source)
     offset = ("_rw_offset", "STRING" if has_wide_offsets(statement) else "BIGINT")
     order: tuple[tuple[str, str], ...] = (
@@ -191,7 +192,8 @@ def order_columns(source: SourceRecord) -> tuple[tuple[str, str], ...]:
 
 
 def fed_by(snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> frozenset[int]:
-    """The inputs whose rows are replaced or deleted, so that a reader uses their change feeds."""
+    """Returns the ids of the inputs whose change feeds the reader uses, because rows of these inputs are replaced or
+    deleted. The result is empty for a sink with a query."""
     if isinstance(reader, SinkRecord) and reader.query:
         return frozenset()
     inputs = (snapshot.get(id_) for id_ in reader.inputs)

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 _OF_SESSION = (ast.ShowParameter, ast.ShowCreate, ast.ShowObjects)
-"""The statements whose result depends on the search path itself. The results of all other statements depend only on the
-objects to which the search path resolves the names."""
+"""The statements whose result depends on the search path itself. All other statements need the search path only to
+resolve names."""
 
 
 def _told(statement: ast.Statement, what: str) -> Plan:
-    """Returns the plan that EXPLAIN shows for a statement that has no lowering, because the executor runs the statement
-    directly."""
+    """Returns the plan that EXPLAIN shows for a statement without a lowering. The executor runs such a statement
+    directly. ``what`` describes the statement."""
     return Plan(statement=statement, changes=(ResultRow(object="", change="NOTHING", detail=what),))
 
 
@@ -50,8 +50,8 @@ def lower(
     shares_sources: bool = True,
     search_path: tuple[str, ...] = DEFAULT_PATH,
 ) -> Plan:
-    """Returns the plan of one statement. The inspector provides the facts on which the plan depends. Raises SqlError if
-    the statement cannot be planned. Changes nothing.
+    """Returns the plan of one statement. The inspector provides the facts outside the catalog on which the plan
+    depends. Raises SqlError if the statement cannot be planned.
 
     ``query_dialect`` is the dialect of views' queries: 'spark' or 'risingwave'. ``shares_sources`` is True if new
     sources are shared by default. ``search_path`` are the schemas in which unqualified names are looked up.
@@ -102,10 +102,11 @@ def lower_explained(
     shares_sources: bool = True,
     search_path: tuple[str, ...] = DEFAULT_PATH,
 ) -> Plan:
-    """Returns the plan of a statement that is only explained. This function does the same as :func:`lower`, but treats
-    a running source as paused.
+    """Returns the plan of a statement that EXPLAIN shows but does not run. Does the same as :func:`lower`, except that
+    INJECT and SKIP treat a running source as paused.
 
-    The plan therefore shows the effect of INJECT and SKIP even if the source is not paused.
+    The preview therefore shows the effect of INJECT and SKIP even if the source is not paused, and a notice in it
+    states that the source is running.
     """
     if isinstance(statement, _OF_SESSION):
         return lower(statement, snapshot, inspector, search_path=search_path)
@@ -134,8 +135,8 @@ def _lower(
     search_path: tuple[str, ...],
 ) -> Plan:
     """Lowers the statement. The module with a statement's lowering is imported when the first statement of this kind is
-    lowered. Importing all of these modules at once would take a twentieth of a second, and few processes plan every
-    kind of statement."""
+    lowered. Importing all of these modules at once would take about 50 ms, and few processes plan every kind of
+    statement."""
     lower_one = partial(lower, query_dialect=query_dialect, shares_sources=shares_sources)
     match statement:
         case (

@@ -1,8 +1,9 @@
 """Checks definitions: their formats, columns, options and upstreams.
 
-The error that a check raises states how to correct the definition.
+A check raises SqlError if the definition is wrong, and the error states how to correct the definition. Otherwise, the
+check returns its result.
 
-A check raises SqlError or returns its result. No check changes anything.
+No check changes the catalog or an upstream.
 
-Imports: ``model``, ``ports``. Begin with ``sources``.
+This package may import only ``ports``, ``model``, and the layers below ``model``. Begin reading with ``sources``.
 """

@@ -42,12 +42,12 @@ NO_EFFECT: Mapping[str, tuple[int, int] | None] = {
     "backfill.as_even_splits": None,
     "backfill.split_pk_column_index": (0, 31),
 }
-"""Maps each option of RisingWave that configures a snapshot but has no effect in rw_sql to the least and the greatest
-valid number. The value is None for a boolean option. The options have no effect because a single connection reads the
-ranges of the primary key one after another."""
+"""Contains the options of RisingWave that configure a snapshot but have no effect in rw_sql. Each option is mapped to
+its least and its greatest valid number, or to None if the option is boolean. The options have no effect because rw_sql
+reads the ranges of the primary key one after another over a single connection."""
 
 OPTIONS = (SNAPSHOT, SNAPSHOT_BATCH_SIZE, RATE_LIMIT, *NO_EFFECT)
-"""The options in the WITH list of a table of a change data capture source."""
+"""The options that the WITH list of a table of a change data capture source may contain."""
 
 _BATCH = (1, 1_000_000)
 _RATE_DIGITS = 9
@@ -58,7 +58,7 @@ _WIDER = {
     "REAL": ("DOUBLE",),
     "NUMERIC": ("RW_INT256", "RW_UINT256", "NUMERIC"),
 }
-"""For each type, the wider types that can represent all of its values."""
+"""Maps each type to the wider types that can represent every value of the type."""
 
 
 def require_source_between(statement: CreateTable) -> None:
@@ -231,7 +231,8 @@ def notices_of_options(statement: CreateTable) -> tuple[str, ...]:
 def check_against_upstream(statement: CreateTable, upstream: UpstreamTable, *, only: str | None = None) -> None:
     """Checks the declared columns and key against the upstream table. Raises SqlError at the first difference.
 
-    If ``only`` is given, only the column with this upstream name is checked.
+    If ``only`` is given, the function checks only the column that has this name upstream. If ``only`` is None, it
+    checks all columns.
     """
     known = {column.name: column for column in upstream.columns}
     for column in statement.columns:
@@ -287,8 +288,8 @@ def _columns(key: tuple[str, ...]) -> str:
 
 
 def fits(column: ColumnDefinition, found: UpstreamColumn) -> bool:
-    """True if a column of the declared type can represent every value of ``found``, a column of the upstream. A
-    CHARACTER VARYING column can represent every value."""
+    """True if a column of the declared type can represent every value of the upstream column ``found``. A CHARACTER
+    VARYING column can represent the values of every type."""
     name, written = column.data_type.name, canonical_type(column.data_type)
     if found.accepts is not None:
         return found.accepts(written)
@@ -315,9 +316,9 @@ def require_representable(statement: CreateTable, upstream: UpstreamTable) -> No
 
 
 def require_no_lack(lacks: tuple[Lack, ...], name: str, span: Span, source: str) -> None:
-    """Raises SqlError for the first requirement in ``lacks``, which contains the requirements that the upstream does
-    not meet. The hint of the error is a statement that makes the upstream meet this requirement. ``source`` is the name
-    of the source in the catalog."""
+    """Raises SqlError for the first requirement in ``lacks``; does nothing if ``lacks`` is empty. ``lacks`` are the
+    requirements that the upstream does not meet. The hint of the error states how to meet the requirement. ``source``
+    is the name of the source in the catalog."""
     for lack in lacks:
         hint = lack.hint.replace("SOURCE_NAME", sql_name(source))
         raise SqlError(UPSTREAM_MISSING, f'source validation failed for "{name}": {lack.message}', span=span, hint=hint)

@@ -21,13 +21,13 @@ _RESERVED = frozenset({"_change_type", "_commit_version", "_commit_timestamp", "
 
 
 _NOT_IN_NAMES = frozenset(",;{}()=")
-"""The characters that Delta Lake forbids in column names (Delta protocol, without column mapping); spaces are
-allowed."""
+"""The characters that the Delta protocol forbids in column names of tables without column mapping. Spaces are not in
+this list, because rw_sql allows them."""
 
 
 def misnamed(name: str) -> str | None:
-    """Returns the reason why a column name is invalid, or None if the name is valid. The reason is worded as the end of
-    a sentence."""
+    """Returns the reason why a column name is invalid, or None if the name is valid. The reason is the end of a
+    sentence that begins with the column."""
     if not name.strip():
         return "has no name"
     if name.lower() in _RESERVED:
@@ -50,7 +50,8 @@ def require_name(name: str, span: Span, *, hint: str = "") -> None:
 
 def first_duplicate(names: Iterable[str]) -> tuple[str, int] | None:
     """Finds the first name that Spark and Delta Lake cannot distinguish from an earlier name, because they ignore case.
-    Returns the earlier name, and the index of the later name. Returns None if all names differ."""
+    Returns the earlier name, and the index of the later name. Returns None if Spark and Delta Lake can distinguish all
+    names."""
     seen: dict[str, str] = {}
     for at, name in enumerate(names):
         keys = _keys(name)
@@ -62,10 +63,10 @@ def first_duplicate(names: Iterable[str]) -> tuple[str, int] | None:
 
 
 def _keys(name: str) -> tuple[str, str]:
-    """The two keys by which a name is compared. Two names count as equal if their first keys are equal or if their
-    second keys are equal. Delta Lake compares all names in lower case. Spark compares the names of columns in lower
-    case. Spark compares the names of fields letter by letter, like Java's ``equalsIgnoreCase``, which treats ſ as S and
-    ı as I."""
+    """Returns the two keys of a name. Two names count as equal if their first keys are equal or if their second keys
+    are equal. The first key is the name in lower case, in which Delta Lake compares all names and Spark compares column
+    names. The second key reflects how Spark compares field names: letter by letter, like Java's ``equalsIgnoreCase``,
+    which treats ſ as S and ı as I."""
     letters = (upper if len(upper := letter.upper()) == 1 else letter for letter in name)
     # The lower case of İ consists of two characters. Java's comparison uses the first character.
     return f"={name.lower()}", "".join(letter.lower()[0] for letter in letters)
@@ -95,8 +96,7 @@ def require_distinct(places: Iterable[tuple[str, Span]]) -> None:
 
 
 def require_field_names(column: str, data_type: DataType, span: Span) -> None:
-    """Checks all field names in a column's type as :func:`require_name` and :func:`require_distinct` check column
-    names."""
+    """Applies the rules of :func:`require_name` and :func:`require_distinct` to all field names in a column's type."""
     for fields in _levels_of_type(data_type):
         duplicate = first_duplicate(field.name for field in fields)
         if duplicate is not None:
@@ -121,8 +121,8 @@ def require_field_names(column: str, data_type: DataType, span: Span) -> None:
 
 
 def placed(columns: Iterable[ColumnDefinition], span: Span) -> tuple[ColumnDefinition, ...]:
-    """Returns the columns with ``span`` as the position of the columns and of their types. An error in one of these
-    columns points at ``span``, because the statement itself does not list the columns."""
+    """Returns the columns with their positions, and the positions of their types, set to ``span``. The statement itself
+    does not list these columns. An error in one of them therefore points at ``span``."""
     return tuple(replace(column, span=span, data_type=_placed_type(column.data_type, span)) for column in columns)
 
 
@@ -148,8 +148,8 @@ def _alike(first: str, second: str) -> str:
 
 
 def duplicate_fields(schema: str) -> str | None:
-    """Returns an error if a schema (Spark's JSON) contains a STRUCT with two fields whose names differ at most in case;
-    otherwise None. The names of the columns themselves are not compared."""
+    """Returns an error if a STRUCT in a schema (Spark's JSON) contains two fields whose names are equal or differ only
+    in case; otherwise None. The function does not compare the names of the columns themselves."""
     for names in _levels_of_schema(json.loads(schema), is_row=True):
         duplicate = first_duplicate(names)
         if duplicate is not None:
@@ -186,7 +186,7 @@ def _fields_of_type(data_type: DataType) -> Iterator[str]:
 
 
 def _levels_of_type(data_type: DataType) -> Iterator[tuple[StructField, ...]]:
-    """For each STRUCT in a type, yields the fields of this STRUCT."""
+    """Yields one item per STRUCT in a type, at any depth: the fields of this STRUCT."""
     if data_type.fields:
         yield data_type.fields
     parts = (data_type.element, data_type.key, data_type.value, *(field.data_type for field in data_type.fields))

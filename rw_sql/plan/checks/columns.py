@@ -1,4 +1,4 @@
-"""Compares declared columns with the columns of an upstream that has typed columns."""
+"""Compares declared columns with the columns of an upstream, if the columns of the upstream have types."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ definition is stored without checking the upstream."""
 
 
 def is_validated(options: Iterable[Option]) -> bool:
-    """False if the statement has ``WITH (…, VALIDATE = false)``.
+    """False if the WITH list of the statement contains ``VALIDATE = false``; otherwise True.
 
     This option affects only the statement and is not stored with the object.
     """
@@ -57,8 +57,8 @@ def lists_columns(statement: CreateSource) -> bool:
 
 
 def columns_of(listed: Mapping[str, str], span: Span) -> tuple[ColumnDefinition, ...]:
-    """Makes column definitions from ``listed``, which maps names to canonical types. Errors in a column point at
-    ``span``."""
+    """Makes column definitions from ``listed``, which maps names to canonical types. An error in one of these columns
+    points at ``span``."""
     text = ", ".join(f"{quoted(name)} {kind}" for name, kind in listed.items())
     made = parse_statement(f"CREATE SOURCE s ({text}) WITH (connector = 'datagen')")
     assert isinstance(made, CreateSource)
@@ -78,8 +78,9 @@ def require_columns(
 ) -> None:
     """Raises SqlError if a declared column is missing upstream or has an incompatible type.
 
-    If ``is_stored`` is True, the object already exists, and types are not compared. An existing object may read values
-    that fit even if the declared type differs from the upstream's type.
+    If ``is_stored`` is True, the object already exists, and the function checks only that the columns exist upstream.
+    It does not compare types, because the values that an existing object reads may fit the declared type even if the
+    upstream's type differs.
     """
     if not isinstance(connector(kind), ColumnChecker):
         return

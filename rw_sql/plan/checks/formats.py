@@ -1,5 +1,5 @@
-"""Checks FORMAT … ENCODE … of a source or table. The connector must support the pair, every option must have an effect,
-and the key must be valid."""
+"""Checks the clause FORMAT … ENCODE … of a source or table. The connector must support the combination of format and
+encoding, every option must have an effect, and the key must be valid."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def check_format_options(spec: ConnectorSpec, statement: CreateSource) -> None:
 
 
 def require_rows(statement: CreateSource) -> None:
-    """Raises SqlError for CREATE SOURCE with a change format, which only a table can read."""
+    """Raises SqlError for CREATE SOURCE with a change format, because only a table can read a change format."""
     if statement.format is not None and has_changes(statement):
         raise SqlError(
             INVALID_DEFINITION,
@@ -173,7 +173,7 @@ def _check_upsert_key(statement: CreateSource, clause: FormatEncode, key: tuple[
 def _check_key_encode(
     statement: CreateSource, clause: FormatEncode, key: tuple[str, ...], record_key: str | None
 ) -> None:
-    """Checks that KEY ENCODE is supported and fits the primary key or INCLUDE key.
+    """Checks that the value of KEY ENCODE is supported, and that it fits the primary key or INCLUDE key.
 
     If the statement has no KEY ENCODE, keys are JSON.
     """

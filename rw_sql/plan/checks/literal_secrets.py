@@ -1,4 +1,4 @@
-"""Finds secrets that a statement contains as literals. The check needs no catalog, so the check can run before the
+"""Finds secrets that a statement contains as literals. The check needs no catalog. It can therefore run before the
 statement's text is stored anywhere."""
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _WITHOUT_CONNECTOR_OPTIONS = (CreateSecret, AlterSecret, AlterSetConfig)
 
 
 def refuse_literal_secrets(statement: Statement) -> None:
-    """Raises SqlError if an option that is secret in any connector has a literal as its value, and if an address
+    """Raises SqlError in two cases: an option that is secret in any connector has a literal as its value, or an address
     contains a password. Also raises SqlError for a literal in an unknown option whose name is similar to a secret
     option's name.
 
     The statement is checked against the options of all connectors, because an ALTER statement does not name the
-    connector. Only the catalog contains the connector's name. This check is correct because no option is secret in one
-    connector and plain in another connector.
+    connector. Only the catalog contains the connector's name. The result does not depend on the connector, because no
+    option is secret in one connector and plain in another.
     """
     if not isinstance(statement, _WITHOUT_CONNECTOR_OPTIONS):
         for options in _lists(statement):
@@ -45,8 +45,8 @@ def refuse_literal_secrets(statement: Statement) -> None:
 
 
 def refuse_passwords(statement: Statement) -> None:
-    """Raises SqlError for an option whose value contains a password, and for a literal in an option without effect
-    whose name suggests a secret.
+    """Raises SqlError for an option whose value contains a password. Also raises SqlError for a literal in an option
+    that has no effect and whose name suggests a secret.
 
     Unlike :func:`refuse_literal_secrets`, this function loads the options of all connectors only in two cases: if a
     value in the statement resembles an address with a password, or if the name of an option suggests a secret.
@@ -61,8 +61,9 @@ def refuse_passwords(statement: Statement) -> None:
 
 
 def hide_unknown(error: SqlError, statement: Statement) -> None:
-    """Hides the values of the statement's unknown properties in the line that an error shows, because an unknown
-    property may be a mistyped ``password``."""
+    """Hides the values of unknown properties in the line of the statement that an error shows, because an unknown
+    property may be a mistyped ``password``. The values of unknown properties that resemble only plain options stay
+    visible."""
     if error.hides_literals or error.kind is UNKNOWN_PROPERTY or isinstance(statement, _WITHOUT_CONNECTOR_OPTIONS):
         return
     given = (option for options in _lists(statement) for option in options)
@@ -79,7 +80,8 @@ def _is_of_format(key: str) -> bool:
 
 @cache
 def _seems_plain(key: str) -> bool:
-    """True if the unknown ``key`` is similar only to keys of plain options."""
+    """True if the unknown key ``key`` resembles the key of a plain option and does not resemble the key of a secret
+    option."""
     return _near(key) is None and any(plain_keys(spec, [key]) for spec in _specs())
 
 
@@ -89,7 +91,7 @@ def _knowing(key: str) -> list[ConnectorSpec]:
 
 
 def _lists(node: object) -> Iterator[tuple[Option, ...]]:
-    """All lists of options in a statement."""
+    """Yields each list of options in a statement."""
     if isinstance(node, tuple | list):
         if found := tuple(item for item in node if isinstance(item, Option)):
             yield found
@@ -101,9 +103,9 @@ def _lists(node: object) -> Iterator[tuple[Option, ...]]:
 
 
 def _refuse_without_effect(options: tuple[Option, ...]) -> None:
-    """Raises SqlError for a literal in an option without effect whose name suggests a secret. Only the options in the
-    statement are checked. The options of stored definitions are not checked, because a stored option without effect
-    must not prevent other changes."""
+    """Raises SqlError for a literal in an option that has no effect and whose name suggests a secret. Only the options
+    in the statement are checked. The options of stored definitions are not checked, because a stored option without
+    effect must not prevent other changes."""
     for option in options:
         if isinstance(option.value, SecretValue | ConnectionValue) or not _TELLING.search(option.key):
             continue
@@ -148,7 +150,7 @@ def _refuse(options: tuple[Option, ...]) -> None:
 
 
 def _without_password(key: str, text: str) -> str:
-    """The hint for an address with a password."""
+    """Returns the hint for an address that contains a password."""
     if key == _URL:
         return "CREATE SECRET s WITH (backend = 'meta') AS '…'; then password = SECRET s"
     parameter = password_parameter(text)
@@ -160,8 +162,8 @@ def _without_password(key: str, text: str) -> str:
 
 
 def _is_address(key: str, spec: ConnectorSpec, text: str) -> bool:
-    """True if the value of an option is the address of a server. If the option is a path, the value counts as an
-    address only if it is an HTTP URL."""
+    """True if the value of an option is the address of a server. This is the case if the option is known to contain an
+    address, or if the value is an HTTP or HTTPS URL."""
     known = spec.option(key)
     is_named = names_server(key) or (known is not None and known.is_address)
     return is_named or text.lower().startswith(("http://", "https://"))
@@ -173,8 +175,8 @@ def _seems_secret(key: str) -> bool:
 
 @cache
 def _near(key: str) -> str | None:
-    """The secret option to which the unknown ``key`` is most similar; None if ``key`` is more similar to a plain
-    option."""
+    """The secret option that the unknown key ``key`` resembles most. None if ``key`` resembles no secret option, or
+    resembles a plain option more."""
     found = [(near[0], spec.option(near[0])) for spec in _specs() if (near := spec.near(key))]
     names = near_names(key, {name for name, _ in found}, most=1)
     # ``spec.near`` also compares ``key`` with the names of the option in other systems, so ``key`` need not resemble

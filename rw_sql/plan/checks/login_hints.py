@@ -1,4 +1,5 @@
-"""Makes the hints about the login to an upstream or target in a statement."""
+"""Builds hints about the login to an upstream or target. The hints name the properties of the statement that contain
+the login."""
 
 from __future__ import annotations
 
@@ -30,23 +31,23 @@ _USER = re.compile(
     r"^(?!.*\bssl\.)(?:.*\.)?(?:user|username|password|jwt|nkey|token|principal|keytab|client_cert|client_key|"
     r"(?:access|secret)\.key|oauth\.\w+\.url|credentials?(?:\..+)?)$"
 )
-"""Matches the properties that contain a part of the login to an upstream or target."""
+"""Matches the keys of properties that contain a part of the login to an upstream or target."""
 
 _CERTIFICATE = re.compile(r"(?<!\benable\.)\bssl\.(?:certificate|keystore|key)\.")
 _OF_REST = re.compile(r"catalog\.(?:token|credential)$")
 _OF_CATALOG = re.compile(r"catalog\.")
-"""``_OF_REST`` matches the properties with the login to an Iceberg REST catalog. ``_OF_CATALOG`` matches the properties
-with the login to any Iceberg catalog. A catalog in a SQLite file has no login."""
+"""``_OF_REST`` matches the properties that contain the login to an Iceberg REST catalog. ``_OF_CATALOG`` matches all
+properties of an Iceberg catalog. A hint names none of them for a catalog in a SQLite file, which has no login."""
 
 _IDENTITY = re.compile(
     r"(?:^|\.)(?:user|username|principal|access\.key|credentials\.(?:access|access_key_id|account_name|role\..+))$"
 )
-"""Matches those properties of a login that contain a name, not a password or key."""
+"""Matches the properties of a login that contain the name of a user or role, and not a password or secret key."""
 
 
 def parts_of_login(options: Iterable[Option]) -> list[Option]:
-    """Returns the properties with a part of the login, and the addresses that contain a login. Properties about
-    certificates come last, because a server that requires a user refuses the user and not the certificate."""
+    """Returns the properties that contain a part of the login, and the addresses that contain a login. Properties about
+    certificates come last: if a server requires a user, the wrong part is probably the user, not the certificate."""
     listed = tuple(options)
     users = [option for option in listed if _is_of_user(option)]
     return [*users, *(option for option in listed if option not in users and _CERTIFICATE.search(option.key))]
@@ -61,9 +62,10 @@ def _is_of_user(option: Option) -> bool:
 def login_hint(
     login: Sequence[Option], connection: ConnectionValue | None, otherwise: str, shared: Sequence[Option]
 ) -> str | None:
-    """Returns the hint for a server that refuses the login; None if the statement and the connection contain no login.
-    ``login`` are the properties of the login in the statement, and ``shared`` are the properties of the connection, if
-    they are known."""
+    """Returns the hint for a server that refuses the login. ``login`` are the properties of the login in the statement.
+    ``shared`` are the properties of the login in the connection; empty if they are not known. ``otherwise`` is a
+    statement that shows the properties. Returns None if ``login`` and ``otherwise`` are empty and the statement names
+    no connection."""
     if connection is not None and shared and not login:
         listed = ", ".join(f"{option.key} = '…'" for option in shared if not isinstance(option.value, SecretValue))
         name = sql_name(connection.connection.key)
@@ -78,8 +80,8 @@ def login_hint(
 
 
 def _secret_hint(login: Sequence[Option]) -> str:
-    """Returns the end of a hint. The end is a statement that changes the secret of a login, or empty if the login has
-    no secret."""
+    """Returns the last part of a hint, which names the statement that changes the secret of a login. Returns the empty
+    string if the login has no secret."""
     with_secret = [(option.key, option.value.secret) for option in login if isinstance(option.value, SecretValue)]
     if not with_secret:
         return ""
@@ -116,13 +118,13 @@ _MODES = {
     "properties.sasl.mechanism": ("PLAIN",),
     "connect_mode": ("user_and_password", "plain"),
 }
-"""For each property that selects the kind of login: the value for a login with user and password, followed by the
-values for connections without a login."""
+"""Maps each property that selects the kind of login to several values. The first value selects a login with user and
+password. The other values select connections without a login."""
 
 
 def spec_of(options: Iterable[Option]) -> ConnectorSpec | None:
-    """Returns the spec of the connector or connection type in a WITH list; None if the list has no known connector or
-    type."""
+    """Returns the spec of the connector or connection type that a WITH list names; None if the list names no known
+    connector or type."""
     values = {option.key: option_text(option.value) for option in options if isinstance(option.value, TextValue)}
     name = values.get("connector", "")
     if name in connector_names():
@@ -133,7 +135,7 @@ def spec_of(options: Iterable[Option]) -> ConnectorSpec | None:
 
 
 def of_connection(connection: ConnectionValue, part: str, key: str) -> str:
-    """The part of a hint that shows and changes a property of a connection. ``key`` is the property with its value, and
-    ``part`` describes the property."""
+    """Returns the part of a hint that names the statements with which a user can show and change a property of a
+    connection. ``key`` is the property with its value, and ``part`` describes the property."""
     name = sql_name(connection.connection.key)
     return f"SHOW CREATE CONNECTION {name} shows the {part}, and ALTER CONNECTION {name} SET ({key}) changes it"

@@ -1,5 +1,4 @@
-"""Determines the difference between the schema with which a source decodes its records and the newest schema in the
-registry."""
+"""Determines how the newest schema in the registry differs from the schema with which a source decodes its records."""
 
 from __future__ import annotations
 
@@ -37,8 +36,8 @@ _StatementT = TypeVar("_StatementT", CreateSource, CreateTable)
 class SchemaChange:
     """The newest schema, and the columns (name, canonical type) to append.
 
-    ``omitted`` are fields that the newest schema adds but that get no column, because a user has dropped the columns
-    for these fields earlier. ``is_same`` is True if the newest schema is the stored schema.
+    ``omitted`` are the new fields that get no column, because a user dropped the columns for these fields earlier.
+    ``is_same`` is True if the newest schema equals the schema that the definition stores.
     """
 
     found: FoundSchema
@@ -57,7 +56,7 @@ def schema_change(
     gone: Collection[str] = (),
 ) -> SchemaChange:
     """The difference between the schema that is stored in a definition and the newest schema in the registry. ``gone``
-    are the fields of dropped columns, in lower case.
+    are the names of the fields whose columns were dropped, in lower case.
 
     Raises SqlError if the newest schema would drop columns, change columns, or make older records unreadable. The error
     messages are the same as RisingWave's.
@@ -149,8 +148,8 @@ def changed_definition(definition: _StatementT, change: SchemaChange, span: Span
 
 
 def _require_defaults(definition: CreateSource | CreateTable, found: FoundSchema, added: list[str], span: Span) -> None:
-    """Raises SqlError for a new field without a default, because the new schema could not be used to read older
-    records."""
+    """Raises SqlError for a new field without a default. A schema with such a field could not decode older records,
+    which lack the field."""
     if definition.format is not None and definition.format.encode != "AVRO":
         return  # A missing field of a JSON object is NULL, and every field of a Protobuf message has a value.
     schema = json.loads(found.text)

@@ -1,6 +1,7 @@
 """Finds the schema of a new source or table in a schema registry or a file.
 
-The columns are derived from the schema or compared with the schema. The definition stores the schema.
+If the statement lists no columns, the columns are derived from the schema. Otherwise, the listed columns are compared
+with the schema. The definition stores the schema.
 """
 
 from __future__ import annotations
@@ -64,9 +65,8 @@ Typed = tuple[str, str]
 
 
 _TEXTS = ("NUMERIC", "BYTEA")
-"""The column types whose values Debezium may write as text although the schema contains no type name. Debezium writes
-decimals as text without a type name if ``decimal.handling.mode`` is string. It writes bytes as text without a type name
-if ``binary.handling.mode`` is base64."""
+"""The column types whose values Debezium may write as text although the schema contains no type name. For decimals,
+Debezium does so if ``decimal.handling.mode`` is string. For bytes, it does so if ``binary.handling.mode`` is base64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +76,8 @@ class FoundSchema:
     the primary key.
 
     The types in ``columns`` take Kafka Connect's type names into account. ``plain`` maps each column to the type that
-    results from the Avro schema without these type names. ``others`` maps each column to the further types with which
-    the column may be declared. In ``others``, NUMERIC stands for any NUMERIC type.
+    results from the Avro schema without these type names. ``others`` maps each column to all other types with which a
+    statement may declare the column. In ``others``, NUMERIC stands for any NUMERIC type.
     """
 
     columns: tuple[Typed, ...]
@@ -89,13 +89,13 @@ class FoundSchema:
 
     @property
     def key_columns(self) -> tuple[Typed, ...]:
-        """The columns of the schema of the records' keys; empty if the keys have no schema."""
+        """The columns that the schema of the records' keys defines; empty if the keys have no schema."""
         return () if self.key is None else self.key.columns
 
 
 def with_schema(statement: _StatementT, snapshot: Snapshot, inspector: Inspector) -> _StatementT:
-    """Adds the schema of the records, and columns from this schema, to a statement. Returns the statement unchanged if
-    no schema describes the records.
+    """Adds the schema of the records to a statement. If the statement lists no columns, also adds the columns of this
+    schema. Returns the statement unchanged if no schema describes the records.
 
     Raises SqlError if the registry does not respond, or if the columns do not fit the schema.
     """
@@ -134,7 +134,7 @@ def with_schema(statement: _StatementT, snapshot: Snapshot, inspector: Inspector
 
 
 def _fitted(statement: _StatementT, found: FoundSchema) -> _StatementT:
-    """Returns the statement with the schema. If the statement lists columns, the result has the same columns.
+    """Returns the statement with the schema. If the statement lists columns, the result has exactly these columns.
     Otherwise, the schema's columns are added. Raises SqlError if the schema lacks one of the listed columns."""
     of_rows = of_rows_and_keys(statement, found)
     plain = [column for column in statement.columns if column.generated is None]
@@ -183,9 +183,9 @@ def _with_key(statement: _StatementT, found: FoundSchema) -> _StatementT:
 
 def of_rows_and_keys(definition: CreateSource | CreateTable, found: FoundSchema) -> FoundSchema:
     """Returns the schema of the rows of a source. The rows have the columns of the records' values, and the columns
-    that only the records' keys have. With UPSERT, the columns of the primary key have the types of the records' keys,
-    because the values of these columns come from the keys. This is true even if the records' values have fields with
-    the same names."""
+    that only the records' keys have. With FORMAT UPSERT, the values of the primary key's columns come from the records'
+    keys. These columns therefore have the types that the keys' schema defines, even if the records' values have fields
+    with the same names."""
     key, clause = found.key, definition.format
     if key is None or clause is None:
         return found
@@ -207,7 +207,7 @@ def of_rows_and_keys(definition: CreateSource | CreateTable, found: FoundSchema)
 def find_schema(
     source: CreateSource, snapshot: Snapshot, inspector: Inspector, *, is_needed: bool = True
 ) -> FoundSchema | None:
-    """The newest schema of a source's records; None if the schema is unknown and ``is_needed`` is not set.
+    """The newest schema of a source's records; None if the schema is unknown and ``is_needed`` is False.
 
     Raises SqlError if the registry or file cannot be read, or has no usable schema.
     """
@@ -240,11 +240,11 @@ def find_schema(
 
 
 def found_in(clause: FormatEncode, text: str, needed: Collection[str] | None = None) -> FoundSchema:
-    """Returns the columns of the schema ``text``, which a definition stores. The columns of the keys' schema are not
-    included.
+    """Parses ``text``, the schema that a definition stores, and returns its columns. The result does not include the
+    columns of the keys' schema.
 
     Raises SqlError for a field that no column type can represent. If ``needed`` is given, only the fields in ``needed``
-    cause this error; other fields that no column type can represent are left out.
+    cause this error. The result omits all other fields that no column type can represent.
     """
     options = {option.key: option_text(option.value) for option in clause.options}
     if clause.encode == "PROTOBUF":
@@ -257,9 +257,8 @@ def found_in(clause: FormatEncode, text: str, needed: Collection[str] | None = N
 
 
 def stored_columns(definition: CreateSource | CreateTable) -> FoundSchema:
-    """Returns the schema that is stored in a definition. The result has the same form as the result of
-    :func:`of_rows_and_keys`. Fields that no column type can represent are left out, because the definition has no
-    columns for them."""
+    """Returns the schema that is stored in a definition, in the form that :func:`of_rows_and_keys` returns. The result
+    omits fields that no column type can represent, because the definition has no columns for them."""
     clause, text = definition.format, stored_schema(definition)
     if clause is None or text is None:
         raise TypeError("the definition has no schema")
@@ -298,7 +297,8 @@ def _in_file(source: CreateSource, inspector: Inspector, location: str) -> Regis
 
 
 def messages_of(options: Mapping[str, str], stored: str) -> protobuf.Messages:
-    """Returns a Protobuf message type from the stored schema. The options of ENCODE PROTOBUF name this message type."""
+    """Returns the Protobuf message type that the options of ENCODE PROTOBUF name. The message type is read from the
+    stored schema."""
     names = options.get(AS_JSONB, "").split(",")
     return protobuf.Messages(stored, options[MESSAGE], frozenset(name.strip() for name in names if name.strip()))
 
@@ -327,8 +327,8 @@ def _with_key_schema(
 
 
 def _of_key(clause: FormatEncode, schema: avro.Schema, text: str, names: tuple[str, ...]) -> FoundSchema:
-    """The schema of the records' keys; ``names`` is the primary key. If the key is a single value, the primary key is
-    the column for this value."""
+    """The schema of the records' keys; ``names`` are the columns of the primary key. If the key is a single value, the
+    primary key is the column for this value."""
     if isinstance(schema, dict) and schema.get("type") == "record":
         return _of_record(clause, schema, text, names or None)
     wrapped = {"type": "record", "name": "key", "fields": [{"name": names[0], "type": schema}]}
@@ -390,7 +390,7 @@ def _subject(
 
 
 def columns_named(columns: Sequence[Typed], span: Span) -> tuple[ColumnDefinition, ...]:
-    """Makes column definitions from pairs of a name and a canonical type."""
+    """Creates column definitions from pairs (name, canonical type)."""
     listed = ", ".join(f'"{name}" {kind}' for name, kind in columns)
     made = parse_statement(f"CREATE SOURCE s ({listed}) WITH (connector = 'c') FORMAT PLAIN ENCODE JSON")
     if not isinstance(made, CreateSource):
@@ -399,7 +399,7 @@ def columns_named(columns: Sequence[Typed], span: Span) -> tuple[ColumnDefinitio
 
 
 def require_fields(columns: Sequence[ColumnDefinition], found: FoundSchema, *, missing_hint: str = "") -> None:
-    """Raises SqlError for a column that the schema lacks or defines with another type.
+    """Raises SqlError for a column that the schema lacks, or whose declared type the schema cannot provide.
 
     The error messages are the same as RisingWave's. ``missing_hint`` is the hint about a column that the schema lacks.
     """
@@ -426,8 +426,8 @@ def require_fields(columns: Sequence[ColumnDefinition], found: FoundSchema, *, m
 
 
 def is_accepted(column: ColumnDefinition, found: FoundSchema) -> bool:
-    """True if the schema can provide values of the column's declared type. The schema must have the field of the
-    column."""
+    """True if the schema can provide values of the column's declared type. Requires that the schema contains the
+    column's field."""
     field, types = field_of(column), dict(found.columns)
     accepted = (types[field], found.plain.get(field, types[field]), *found.others.get(field, ()))
     known = columns_named([(f"c{at}", kind) for at, kind in enumerate(accepted)], column.span)
@@ -435,8 +435,8 @@ def is_accepted(column: ColumnDefinition, found: FoundSchema) -> bool:
 
 
 def require_stored_field(definition: CreateTable, column: ColumnDefinition) -> None:
-    """Raises SqlError if records are decoded with a stored schema, and this schema lacks the field of a new column or
-    defines the field with another type."""
+    """Checks the field of a new column, if records are decoded with a stored schema. Raises SqlError if this schema
+    lacks the field, or cannot provide the column's declared type."""
     clause, stored = definition.format, stored_schema(definition)
     if clause is None or stored is None or clause.encode == "JSON":
         return  # JSON is decoded without the schema.
@@ -449,8 +449,9 @@ def require_stored_field(definition: CreateTable, column: ColumnDefinition) -> N
 
 
 def _is_same(wanted: DataType, found: DataType) -> bool:
-    """True if the types are equal. NUMERIC without precision, which RisingWave allows, counts as equal to any NUMERIC
-    type."""
+    """True if the schema's type ``found`` fits the declared type ``wanted``. NUMERIC without precision in the schema
+    fits any declared NUMERIC. Declared NUMERIC without precision fits a type with at most 28 digits before and 10
+    digits after the decimal point. All other types must be equal."""
     if wanted.element is not None and found.element is not None:
         return _is_same(wanted.element, found.element)
     if wanted.name == found.name == "NUMERIC" and not found.arguments:

@@ -42,10 +42,10 @@ _TYPES = {"PLAIN": APPEND_ONLY, "UPSERT": UPSERT, "DEBEZIUM": DEBEZIUM}
 _OF_SOURCES = ("map.handling.mode", "messages_as_jsonb", "key.message", "schema.location")
 _CSV_OPTIONS = ("without_header", "delimiter")
 _DELIMITER = re.compile(r"""[\x01-\x7f](?<![A-Za-z0-9"+\-.: \r\n])""")
-"""The CSV delimiters that the writer accepts and that cannot occur in an unquoted value."""
+"""Matches each CSV delimiter that the writer accepts and that cannot occur in an unquoted value."""
 
 _KEY_TYPES = {"TEXT": ("string", "boolean", "byte", "short", "integer", "long"), "BYTES": ("binary",)}
-"""Maps each value of KEY ENCODE to the column types (by Spark's names) that a key column may have with this value.
+"""Maps each value of KEY ENCODE to the types that a key column may have with this value. The types have Spark's names.
 
 Without KEY ENCODE, keys are encoded like values.
 """
@@ -53,14 +53,14 @@ Without KEY ENCODE, keys are encoded like values.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkInput:
-    """The input of a sink. The main fields are the ids of the objects that the sink reads, a query over these objects,
-    and the schema of the rows in Spark's JSON form. If the query is empty, the sink reads the rows of a single object,
-    unchanged.
+    """The input of a sink. ``inputs`` are the ids of the objects that the sink reads, ``query`` is a query over these
+    objects, and ``schema`` is the schema of the rows in Spark's JSON form. If ``query`` is empty, the sink writes the
+    rows of a single object without changes.
 
-    ``keys`` are the columns that identify a row if rows are replaced; empty if rows are only appended. ``has_before``
-    is True if changes include the old rows. ``is_ordered`` is True if rows with the same key have a defined order.
-    ``is_changing`` is True if rows are replaced and deleted, but no key columns are known. ``new`` are the external
-    tables that are added to the catalog together with the sink.
+    If rows are replaced, ``keys`` are the columns that identify a row. If rows are only appended, ``keys`` is empty.
+    ``has_before`` is True if changes include the old rows. ``is_ordered`` is True if rows with the same key have a
+    defined order. ``is_changing`` is True if rows may be replaced or deleted, but no key columns are known. ``new`` are
+    the external tables that the statement adds to the catalog together with the sink.
     """
 
     name: str
@@ -107,7 +107,8 @@ def check_sink_options(snapshot: Snapshot, statement: CreateSink) -> str:
 
 
 def check_sink(snapshot: Snapshot, statement: CreateSink, given: SinkInput) -> tuple[str, SinkShape]:
-    """Checks the whole statement; returns the connector's name and the shape of the output. Raises SqlError."""
+    """Checks all parts of the statement. Returns the connector's name and the shape of the output. Raises SqlError at
+    the first error."""
     name = check_sink_options(snapshot, statement)
     kind = sink_connector(name)
     type_, span = _type(statement, kind.spec)
@@ -169,7 +170,7 @@ def _given(statement: CreateSink, key: str) -> Option | None:
 
 
 def _type(statement: CreateSink, spec: ConnectorSpec) -> tuple[str, Span]:
-    """Returns the type of the sink, and the position of this type in the statement."""
+    """Returns the type of the sink, such as ``append-only``, and the position of this type in the statement."""
     clause, option = statement.format, _given(statement, "type")
     said = option_text(option.value).strip().lower() if option is not None else None
     span = option.value.span if option is not None else statement.name.span
@@ -264,7 +265,7 @@ def _check_encode(clause: FormatEncode) -> None:
 
 
 def _check_schema(clause: FormatEncode) -> None:
-    """Checks the options about a schema registry. Raises SqlError."""
+    """Raises SqlError if an option about a schema registry is invalid."""
     spec = load_spec("schema_registry")
     require_secret(clause.options, spec)
     given = {option.key: option_text(option.value) for option in clause.options if is_of_schema(option.key)}
@@ -278,7 +279,7 @@ def _check_schema(clause: FormatEncode) -> None:
 
 
 def _check_key(statement: CreateSink, keys: tuple[str, ...], columns: Mapping[str, Any]) -> None:
-    """Checks that KEY ENCODE fits the primary key."""
+    """Raises SqlError if the value of KEY ENCODE does not fit the primary key."""
     encode, clause = key_encode(statement), statement.format
     if encode is None or clause is None:
         return
@@ -303,7 +304,7 @@ def _is_forced(statement: CreateSink) -> bool:
 
 
 def _require_followed(statement: CreateSink, given: SinkInput, type_: str, span: Span, *, is_forced: bool) -> None:
-    """Checks that the sink can write every change of its input's rows correctly. Raises SqlError SINK_CANNOT_FOLLOW."""
+    """Raises SqlError SINK_CANNOT_FOLLOW if the sink cannot write every change to its input's rows correctly."""
     if not given.keys and not given.is_changing:
         return
     if type_ == APPEND_ONLY and not is_forced:

@@ -73,7 +73,8 @@ def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
 
 
 def check_properties(snapshot: Snapshot, statement: CreateSource, kind: Connector) -> Mapping[str, str]:
-    """Checks the properties of a source, but not its columns and its schema; returns the properties without secrets.
+    """Checks the properties of a source, but neither its columns nor its schema. Returns the properties without
+    secrets.
 
     Raises SqlError at the first error.
     """
@@ -85,7 +86,7 @@ def check_properties(snapshot: Snapshot, statement: CreateSource, kind: Connecto
 
 
 def check_connection(snapshot: Snapshot, statement: CreateSource, name: str) -> None:
-    """Raises SqlError if the type of the source's connection does not fit the source's connector."""
+    """Raises SqlError if the source has a connection whose type does not fit the source's connector."""
     connection = connection_of(snapshot, statement.options)
     wanted = connector(name).spec.connection_kind or name
     if connection is not None and connection.connector != wanted:
@@ -110,7 +111,7 @@ def require_registry_connection(snapshot: Snapshot, given: tuple[Option, ...]) -
 
 
 def require_secret(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
-    """Raises SqlError for a literal in a secret option, because everyone who reads the catalog could see this
+    """Raises SqlError for a literal in a secret option, because everyone who can read the catalog could see the
     literal."""
     for option in options:
         known = spec.option(option.key)
@@ -180,8 +181,8 @@ def _check_supported(statement: CreateSource) -> None:
 
 
 def _check_cdc(statement: CreateSource) -> None:
-    """Raises SqlError for clauses that a change data capture source must not have. These clauses are only valid for the
-    tables of the source."""
+    """Raises SqlError for clauses that are valid only for the tables of a change data capture source, not for the
+    source itself."""
     for clause, parts in (("INCLUDE", statement.include), ("WATERMARK", statement.watermarks)):
         if parts:
             raise SqlError(
@@ -263,7 +264,7 @@ def _check_columns(statement: CreateSource, name: str) -> None:
 
 
 def _check_header_type(included: IncludeColumn) -> None:
-    """Raises SqlError if the declared type of a header's value is neither text, nor JSON as text, nor bytes."""
+    """Raises SqlError if the declared type of a header's value is not text, JSON as text, or bytes."""
     kind = included.inner_type
     if included.kind == "header" and kind is not None and kind.name not in ("CHARACTER VARYING", "JSONB", "BYTEA"):
         raise SqlError(
@@ -275,7 +276,7 @@ def _check_header_type(included: IncludeColumn) -> None:
 
 
 def check_watermarks(statement: CreateSource | CreateTable) -> None:
-    """Checks that Spark supports the watermarks of a source or table. Raises SqlError."""
+    """Raises SqlError if Spark does not support a watermark of a source or table."""
     types = {column.name: column.data_type.name for column in statement.columns}
     for watermark in statement.watermarks:
         if watermark.is_with_ttl:
@@ -306,7 +307,8 @@ def check_watermarks(statement: CreateSource | CreateTable) -> None:
 
 
 def holds_interval(data_type: DataType) -> bool:
-    """True if the type is INTERVAL, or if a part of the type is INTERVAL. Values of such a type cannot be stored."""
+    """True if the type is INTERVAL, or if an element or field of the type is INTERVAL. A table cannot store values of
+    such a type."""
     parts = [data_type.element, data_type.key, data_type.value, *(field.data_type for field in data_type.fields)]
     return data_type.name == "INTERVAL" or any(part is not None and holds_interval(part) for part in parts)
 

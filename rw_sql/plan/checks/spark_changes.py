@@ -31,9 +31,8 @@ _TO_EMPTY = {
         "all its rows, once nothing depends on it"
     ),
 }
-"""Maps each kind of object to an instruction: the statement with which a user can change the rows at the path of the
-object. The path of a source contains only the log of the source. Therefore, a change at this path does not change the
-source's upstream."""
+"""Maps each kind of object to the statement with which a user can change the rows at the object's path. For a source,
+this is a statement that changes only the source's log, because the path contains only the log."""
 _TO_ALTER = {
     "materialized_view": "ALTER MATERIALIZED VIEW {0} AS SELECT … changes its columns",
     "table": "ALTER TABLE {0} ADD COLUMN a_column INT",
@@ -44,8 +43,8 @@ _UPKEEP = frozenset({"OPTIMIZE", "VACUUM", "REORG", "MSCK"})
 
 
 def found_object(snapshot: Snapshot, name: str) -> ObjectRecord | None:
-    """The table, source or materialized view to which a name refers in Spark. The case of the name is ignored, as in
-    Spark."""
+    """The table, source or materialized view to which a name refers in Spark; None if there is none. The case of the
+    name is ignored, as in Spark."""
     folded = name.lower()
     for kind in _ROWS:
         for record in snapshot.all(kind):
@@ -57,7 +56,7 @@ def found_object(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
     """The error for a Spark statement that would change an rw_sql object; None if the change is allowed.
 
-    A statement may create a table or view of Spark with the name of a source.
+    For example, a statement may create a table or view of Spark that has the name of a source.
     """
     kind, name = spoken(record.kind), sql_name(record.name)
     words = kind.upper()
@@ -104,8 +103,8 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
 
 
 def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> SqlError:
-    """The error for a Spark statement that would change a path of the warehouse; ``record`` is the object whose data
-    are at the path."""
+    """The error for a Spark statement that would change data at a path of the warehouse. ``record`` is the object to
+    which the data belong."""
     if record is None:
         message = f"{change.verb} cannot {_done_by(change)} {path}, because it belongs to rw_sql's warehouse"
         hint = "only rw_sql's statements change the warehouse: DROP SOURCE, DROP MATERIALIZED VIEW, DROP SINK"
@@ -152,13 +151,13 @@ def companion_owner(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 
 _COMPANIONS = {ERRORS: ("table", "source"), REJECTED: ("sink",)}
-"""Refused records are shown in views. This constant maps each suffix of such a view's name to the kinds of objects that
-have a view with this suffix."""
+"""Views show the refused records of an object. The name of each view is the object's name with a suffix. Maps each
+suffix to the kinds of objects that have a view with this suffix."""
 
 
 def companion_refusal(change: Changed, name: str, owner: ObjectRecord | None) -> SqlError:
-    """The error for a Spark statement that would change ``name``, a view of refused records. ``owner`` is the object
-    whose refused records the view shows; None if this object no longer exists."""
+    """The error for a Spark statement that would change the view ``name``, which shows refused records. ``owner`` is
+    the object whose refused records the view shows; None if this object no longer exists."""
     base, _, end = name.rpartition("$")
     kind = "sink" if f"${end}".lower() == REJECTED else "source"
     if owner is not None:
@@ -184,5 +183,5 @@ def catalog_refusal(change: Changed, name: str) -> SqlError:
 
 
 def _done_by(change: Changed) -> str:
-    """Returns one word for the effect of the statement on an object."""
+    """Returns ``drop`` or ``change``: what the statement would do to an object."""
     return "drop" if change.verb.startswith("DROP ") else "change"

@@ -84,7 +84,7 @@ def require_own_constraints(statement: CreateTable) -> None:
 
 
 def conflict_of(statement: CreateTable) -> str:
-    """The effect of inserting a row with an existing key, according to the table's definition."""
+    """What the table does with a new row whose key exists already, according to the table's definition."""
     if statement.on_conflict is None:
         return IGNORE if statement.is_append_only else OVERWRITE
     return _CONFLICTS[statement.on_conflict]
@@ -98,7 +98,8 @@ def table_columns(statement: CreateTable) -> tuple[tuple[str, str], ...]:
 
 
 def check_table(statement: CreateTable) -> None:
-    """Checks the clauses that only tables have. Raises SqlError at the first error."""
+    """Checks the clauses that a CREATE TABLE has and a CREATE SOURCE does not have. Raises SqlError at the first
+    error."""
     span = statement.name.span
     key = primary_key(statement)
     columns = _check_columns(statement)
@@ -251,7 +252,7 @@ def _require_columns(
 
 
 def _key_places(statement: CreateTable) -> dict[str, Span]:
-    """The positions of the columns in PRIMARY KEY (…)."""
+    """Maps the name of each column in PRIMARY KEY (…) to its position in the statement."""
     keys = (constraint for constraint in statement.constraints if constraint.kind == "PRIMARY KEY")
     return {name: span for key in keys for name, span in zip(key.columns, key.column_spans, strict=False)}
 

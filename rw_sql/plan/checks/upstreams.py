@@ -52,8 +52,8 @@ _UNKNOWN_HOST = re.compile(r"Failed to resolve|not known|no address associated",
 _NO_CONNECTION = re.compile(r"(?P<address>\S+?)/(?P<broker>bootstrap|\d+): Connect to \S+ failed: (?P<why>.+)")
 _NO_HOST = re.compile(r"(?P<address>\S+?)/(?P<broker>bootstrap|\d+): Failed to resolve '[^']*': (?P<why>.+)")
 _NO_ENDPOINT = re.compile(r'(?:(?P<root>[\w.-]+): )?Could not connect to the endpoint URL: "(?P<url>[^"]+)"')
-"""Matches the error text of Amazon's client if the client cannot connect to a server. The name of the bucket may
-precede the text."""
+"""Matches the error that Amazon's client reports if it cannot connect to a server. The name of a bucket may precede the
+error."""
 _OF_ADDRESS = re.compile(r"(?:bucket|container|region)(?:_name)?$")
 """Matches the names of properties whose values are a part of the address that a client builds."""
 _SILENT = re.compile(r"(?P<address>\S+): no answer within (?P<time>.+)")
@@ -81,9 +81,10 @@ def require_upstream(
     ``kind`` is the kind of the defined object. ``is_new`` is True if the statement creates this object. In this case,
     no hint may refer to the object, because the catalog does not contain it.
 
-    ``options`` are the options in the statement; the error points at the wrong option. ``stored`` is STORED or
-    STORED_IN_LIST if the statement accepts VALIDATE. ``definition`` are the options in the catalog, which have no
-    positions in the statement's text. These options are those of the stored object or of the statement's connection.
+    ``options`` are the options in the statement. The error points at the wrong option, if it is one of these.
+    ``stored`` is STORED or STORED_IN_LIST if the statement accepts VALIDATE. ``definition`` are the options of the
+    stored object, or of the connection that the statement names. These options come from the catalog and have no
+    positions in the statement's text.
     """
     require_usable(upstream, f'the upstream of {kind} "{name}"', span, options, definition)
     if upstream.error is not None:
@@ -118,7 +119,7 @@ def require_usable(
     options: Iterable[Option] = (),
     definition: Iterable[Option] = (),
 ) -> None:
-    """Raises SqlError INVALID_PROPERTY if the client refused the value of a property and therefore sent no request.
+    """Raises SqlError INVALID_PROPERTY if the client refused the value of a property before it sent a request.
 
     ``what`` is the upstream or target. ``options`` are the options in the statement, and ``definition`` are the options
     in the catalog.
@@ -148,13 +149,13 @@ def require_usable(
 
 
 _A_SECRET = "ALTER SECRET a_secret"
-"""A client's hint begins with this text if the value of a secret is wrong."""
+"""The first words of a client's hint if the value of a secret is wrong."""
 
 
 def _missing_hint(upstream: Upstream, listed: Collection[str]) -> str:
-    """The hint for the first missing name. ``listed`` are the names in the property that contains the missing name;
-    empty if the statement does not contain this property. The hint does not suggest names that the statement already
-    has."""
+    """The hint for the first name that the upstream lacks. ``listed`` are all names in the property that contains this
+    name; empty if the statement does not contain the property. The hint does not suggest names that the statement
+    already has."""
     wanted = upstream.missing[0]
     create = upstream.remedy.replace("{name}", wanted)
     others = [name for name in listed if name not in upstream.missing]
@@ -172,13 +173,14 @@ _MOST_LISTED = 3
 
 
 def _bootstrap(options: Iterable[Option]) -> str:
-    """Returns the brokers that a statement names, for use in a shell command that a hint suggests."""
+    """Returns the address of the brokers in a statement; ``HOST:PORT`` if the statement contains no address. A hint
+    uses the address in a shell command."""
     found = (option_text(option.value) for option in options if option.key == "properties.bootstrap.server")
     return next(found, "HOST:PORT")
 
 
 def _connection(options: Iterable[Option]) -> ConnectionValue | None:
-    """The connection that a statement names."""
+    """The connection that the options name; None if the options name no connection."""
     return next((option.value for option in options if isinstance(option.value, ConnectionValue)), None)
 
 
@@ -197,8 +199,9 @@ def no_answer(
     ``what`` is the upstream or target. ``options`` are the options in the statement. ``definition`` are the options in
     the catalog. ``otherwise`` is a statement that shows the options; empty if the statement creates the object.
 
-    If the options do not contain the address or the login, the hint names the connection in ``options`` or
-    ``definition``. If there is no connection either, the hint names the statement ``otherwise``.
+    The hint names the option to correct, such as the address or the login. If ``options`` does not contain it, the hint
+    names the connection in ``options`` or ``definition``. Without a connection, the hint names the statement
+    ``otherwise``.
     """
     more = f"; {stored}" if stored else ""
     connection = _connection((*options, *definition))
@@ -228,8 +231,9 @@ def no_answer(
 
 
 def _wrong_protocol(what: str, reason: str, span: Span, options: tuple[Option, ...]) -> SqlError:
-    """Returns the error for two cases. In the first case, the client uses TLS but the brokers do not. In the second
-    case, the brokers close every connection because the client does not use TLS or does not log in."""
+    """Returns the error for a wrong protocol, in two cases. In the first case, the client uses TLS but the brokers do
+    not. In the second case, the brokers close every connection, probably because the client does not use TLS or does
+    not log in."""
     place = _place(options, _PROTOCOL) or address_place(options) or span
     if "does not support SSL" in reason:
         message = f"{what} does not use TLS, but properties.security.protocol requires TLS"
@@ -241,7 +245,7 @@ def _wrong_protocol(what: str, reason: str, span: Span, options: tuple[Option, .
 
 
 def unreachable(reason: str) -> str:
-    """The reason why an upstream or target does not respond, as part of a sentence."""
+    """Rewords the client's reason why an upstream or target does not respond, as part of a sentence."""
     if silent := _SILENT.fullmatch(reason):
         return f"no answer from {silent['address']} within {silent['time']}"
     if made := _NO_ENDPOINT.fullmatch(reason):
@@ -252,8 +256,9 @@ def unreachable(reason: str) -> str:
 
 
 def _advertised(reason: str, options: Iterable[Option]) -> tuple[str, str] | None:
-    """Returns the last part of the message, and the hint, if the Kafka brokers in the statement or in its connection
-    respond but send clients to an address at which no server responds. Returns None for any other reason."""
+    """Explains a reason in which the Kafka brokers in the statement or its connection respond, but send clients to an
+    address at which no server responds. Returns the last part of the message, and the hint. Returns None for any other
+    reason."""
     found = _NO_CONNECTION.match(reason) or _NO_HOST.match(reason)
     if found is None or found["broker"] == "bootstrap":
         return None
@@ -273,10 +278,10 @@ def _advertised(reason: str, options: Iterable[Option]) -> tuple[str, str] | Non
 
 
 def _address(options: Iterable[Option], reason: str) -> Option | None:
-    """Returns the property with the address that does not respond. This is a property whose host occurs in the reason
-    or, if there is none, the first property with an address. Properties with servers are preferred to properties with
-    paths. If the hosts of several properties occur in the reason, the property with the longest host is preferred: a
-    host with a port is more specific than a host alone."""
+    """Returns the property with the address that does not respond. This is a property whose host occurs in the reason.
+    If no property has such a host, it is the first property with an address. Properties that contain servers take
+    precedence over properties that contain paths. If the reason contains the hosts of several servers, the longest host
+    takes precedence, because a host with a port is more specific than a host alone."""
     listed = sorted(
         (option for option in options if ADDRESS.search(option.key)),
         key=lambda option: option.key.endswith(_IN_FILES),
@@ -289,10 +294,10 @@ def _address(options: Iterable[Option], reason: str) -> Option | None:
 
 
 def _longest_named(address: str, reason: str) -> int:
-    """Returns the length of the longest host in an address that the reason contains as a whole word; 0 if the reason
-    contains no host of the address.
+    """Returns the length of the longest host of an address that occurs in the reason as a complete word. Returns 0 if
+    no host of the address occurs.
 
-    For example, ``http://iceberg-rest:8181`` does not contain ``iceberg`` as a whole word.
+    For example, ``iceberg`` does not occur as a complete word in ``http://iceberg-rest:8181``.
     """
     named = (
         host
@@ -316,7 +321,7 @@ def _address_hint(
     *,
     is_known: bool,
 ) -> str:
-    """The hint for a server that does not respond. ``is_known`` is False if the host name does not exist."""
+    """The hint for a server that does not respond. ``is_known`` is False if the host name cannot be resolved."""
     if address is not None:
         given = f"{address.key} = '…'"
         if address.key.endswith(_IN_FILES):
@@ -338,16 +343,15 @@ def _address_hint(
 
 
 def _other_address(options: Iterable[Option]) -> str | None:
-    """The property with the address of a server, if the connector has a default server without this property; otherwise
-    None."""
+    """The optional property that sets the address of the server. None if the connector has no such property."""
     spec = spec_of(options)
     keys = () if spec is None else (option.key for option in spec.options.values() if not option.is_required)
     return next((key for key in keys if ADDRESS.search(key) and not key.endswith(_IN_FILES)), None)
 
 
 def address_place(options: Iterable[Option]) -> Span | None:
-    """The position of the address in a statement's properties. If the statement's connection contains the address, the
-    result is the position of the connection."""
+    """The position of the address in a statement's properties. If no property contains an address, the result is the
+    position of the property ``connection``, or None without a connection."""
     listed = tuple(options)
     address = _address(listed, "")
     if address is not None:
@@ -356,7 +360,7 @@ def address_place(options: Iterable[Option]) -> Span | None:
 
 
 def _place_in_address(options: Iterable[Option], reason: str) -> Span | None:
-    """The position of the first property from which the client builds the address that the reason contains."""
+    """The position of the first property that is part of the address in the reason, such as a bucket or region."""
     for option in options:
         word = re.escape(option_text(option.value))
         if _OF_ADDRESS.search(option.key) and re.search(rf"(?<![\w-]){word}(?![\w-])", reason):
@@ -369,8 +373,8 @@ def _place(options: Iterable[Option], key: re.Pattern[str]) -> Span | None:
 
 
 def value_place(options: Iterable[Option], wanted: str) -> Span | None:
-    """Returns the position of the property with this value. If the property is a list, returns the position of the item
-    in the list that has this value."""
+    """Returns the position of the first property that has the value ``wanted``. If the value of a property is a list,
+    returns the position of the item ``wanted`` in the list. Returns None if no property matches."""
     for option in options:
         items, place = _items(option), option.value.span
         if wanted not in items:
@@ -399,12 +403,12 @@ def require_target(
     is_new: bool = False,
     definition: tuple[Option, ...] = (),
 ) -> None:
-    """Raises SqlError if the target does not respond, does not exist, or cannot store the sink's rows, or if the client
-    refuses a property.
+    """Raises SqlError in four cases: the target does not respond, does not exist, or cannot store the sink's rows, or
+    the client refuses a property.
 
-    If ``is_stored`` is True, the catalog already contains the sink. In this case, even a target that may refuse rows
-    because of their types is accepted, because an existing sink continues to run. ``stored``, ``is_new`` and
-    ``definition`` have the same meaning as in :func:`require_upstream`.
+    If ``is_stored`` is True, the catalog already contains the sink. An existing sink continues to run, so the function
+    then also accepts a target that may refuse rows because of their types. ``stored``, ``is_new`` and ``definition``
+    have the same meaning as in :func:`require_upstream`.
     """
     require_usable(target, f'the target of sink "{name}"', span, options, definition)
     if target.error is not None:

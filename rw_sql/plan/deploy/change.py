@@ -24,9 +24,9 @@ CREATE, ALTER, RENAME, UNSAFE, REBUILD, RECREATE, DROP = (
 """The classes of changes.
 
 The user confirms each *unsafe* change individually, after seeing its preview. A view that is *rebuilt* gets a second
-table; queries read the old rows until the new table has caught up. An object is *recreated* (dropped and created again,
-with all its dependents) if no statement can make the change in place. A dependent that is not in the folder is only
-dropped. Objects are recreated or dropped only with ``--allow-drop``.
+table. Queries read the old table until the second table has processed as much input as the old table. An object is
+*recreated* (dropped and created again, with all its dependents) if no statement can make the change in place. A
+dependent that is not in the folder is only dropped. Objects are recreated or dropped only with ``--allow-drop``.
 """
 
 
@@ -35,7 +35,7 @@ class DeployChange:
     """The change to one object.
 
     ``place`` is the position of the object's definition in the folder. ``reason`` states why the object cannot be
-    altered in place. A *drop* has a reason only if other changes cannot be made without this drop.
+    altered in place. A change of the class *drop* has a reason only if other changes require this drop.
 
     ``touches`` are the ids of two kinds of objects: objects that the change modifies, and objects on which the change
     depends. Objects that do not exist yet are not included, because they have no id.
@@ -56,8 +56,7 @@ class DeployChange:
 
     @property
     def is_required_drop(self) -> bool:
-        """True if the change drops an object that is not in the folder, and other changes cannot be made without this
-        drop."""
+        """True if the change drops an object that is not in the folder, and other changes require this drop."""
         return self.action == DROP and bool(self.reason)
 
     @property

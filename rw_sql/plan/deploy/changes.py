@@ -1,5 +1,5 @@
-"""Derives the changes that remove the differences between a folder and the catalog. Each change contains the statements
-that make the change. The changes are sorted so that they can be executed in this order."""
+"""Derives the changes that make the catalog match a folder. Each change contains the statements to execute. The changes
+are in the order in which they must be executed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _DROPS = {
 _UNSAFE = (AlterSourceUnsafeSet, AlterTableUnsafeSet)
 _WHY_LOST = "an object that it depends on is dropped"
 MANAGED = ("connection", *RELATIONS)
-"""The kinds of objects that are dropped if they are missing from the folder.
+"""The kinds of objects that a deployment drops if the folder does not define them.
 
 Secrets are not dropped, because a folder may omit them.
 """
@@ -76,11 +76,11 @@ def compare(
     unable: Mapping[int, str] | None = None,
 ) -> tuple[DeployChange, ...]:
     """Returns the changes that make the catalog match the folder, in an order in which they can be executed. The result
-    is empty if the catalog matches the folder already.
+    is empty if nothing differs.
 
-    ``allow`` are the words for the ALLOW clause of unsafe statements. ``unable`` maps the ids of objects that cannot be
-    altered in place to the reasons, if the definitions alone do not show this. These objects are created again. Raises
-    SqlError if no order is possible.
+    ``allow`` are the words for the ALLOW clause of unsafe statements. ``unable`` contains objects that must be created
+    again although the definitions do not show this. It maps the id of each object to the reason why the object cannot
+    be altered in place. Raises SqlError if no order is possible.
     """
     connections = {w.name: w.statement for w in folder if isinstance(w.statement, CreateConnection)}
     known = {c.name: connection_definition(c.definition) for c in snapshot.all("connection")} | connections
@@ -145,7 +145,7 @@ def compare(
 def _is_kept(
     snapshot: Snapshot, known: Mapping[str, CreateConnection], record: ObjectRecord, wanted: FolderObject
 ) -> bool:
-    """True if an object can get the definition in a folder by a safe change in place."""
+    """True if a safe change in place gives the object ``record`` the definition ``wanted`` from the folder."""
     if isinstance(wanted.statement, CreateSchema):
         return False
     to_be = record_to_be(snapshot, record)
@@ -178,7 +178,7 @@ def _alterations(
     - the changes that alter existing objects in place
     - for each connection, by its name: the changes that must precede the change of the connection
     - for each object that must be created again, by its id: the reason
-    - the ids of the views whose change continues a rebuild that is already running
+    - the ids of the views for which a rebuild is already running, and whose change continues this rebuild
     """
     altered: list[DeployChange] = []
     detached: dict[str, list[DeployChange]] = {}
@@ -240,9 +240,9 @@ def _creations_and_alterations(
     rebuilt: set[int],
     dropped: set[str],
 ) -> tuple[list[DeployChange], list[DeployChange]]:
-    """Returns two results: the changes that create objects or alter them in place, in the order of ``ordered``, and the
-    changes of tables that must follow the rebuilds. ``dropped`` are the kinds of the objects that are dropped because
-    the folder does not define them."""
+    """Returns two lists. The first list contains the changes that create objects or alter them in place, in the order
+    of ``ordered``. The second list contains the changes to tables that must follow the rebuilds. ``dropped`` are the
+    kinds of the objects that are dropped because the folder does not define them."""
     by_key = {(change.kind, change.name): change for change in altered}
     changes: list[DeployChange] = []
     late: list[DeployChange] = []
@@ -266,8 +266,8 @@ def _creations_and_alterations(
 
 
 def _parts(then: Snapshot, change: DeployChange, statements: tuple[Statement, ...]) -> list[DeployChange]:
-    """Returns the change with only these statements. The DROP COLUMN statements that may be omitted become a separate
-    change."""
+    """Limits a change to ``statements``. Returns up to two changes: one with the DROP COLUMN statements that may be
+    omitted, and before it, one with all other statements."""
     optional = tuple(statement for statement in optional_drops(then, change) if statement in statements)
     rest = tuple(statement for statement in statements if statement not in optional)
     parts = [replace(change, statements=rest)] if rest else []
@@ -275,15 +275,16 @@ def _parts(then: Snapshot, change: DeployChange, statements: tuple[Statement, ..
 
 
 def _not_renamed(then: Snapshot, wanted: FolderObject, dropped: set[str]) -> str:
-    """Returns a note that nothing is renamed, if three conditions are met: the comment of ``wanted`` states a former
-    name, no object has that name, and an object of the same kind is dropped. Otherwise, returns the empty string."""
+    """Returns the note that nothing is renamed, or the empty string. The note is returned under three conditions: the
+    comment of ``wanted`` states a former name, no object of this kind has that name, and an object of this kind is
+    dropped."""
     if wanted.was is None or wanted.kind not in dropped or find_object(then, wanted.kind, wanted.was) is not None:
         return ""
     return f"nothing is renamed: no {spoken(wanted.kind)} is called {wanted.was}"
 
 
 def _other(snapshot: Snapshot, wanted: FolderObject) -> ObjectRecord | None:
-    """The object of another kind that has the name of ``wanted``, if any."""
+    """The relation that has the name of ``wanted`` but is of a different kind; None if there is no such relation."""
     if wanted.kind not in RELATIONS:
         return None
     found = (find_object(snapshot, kind, wanted.name) for kind in RELATIONS if kind != wanted.kind)
@@ -323,9 +324,9 @@ def _reshapes(change: DeployChange) -> bool:
 
 def _after_rebuilds(snapshot: Snapshot, change: DeployChange, rebuilt: set[int]) -> tuple[Statement, ...]:
     """The DROP COLUMN statements in a table's change that must wait, because views that may use the columns are being
-    rebuilt. All DROP COLUMN statements after the first waiting statement wait too, because a computed column must be
-    dropped before the columns from which it is computed. If a rebuild that is already running reads the table, all DROP
-    COLUMN statements wait for this rebuild."""
+    rebuilt. The DROP COLUMN statements after the first waiting statement wait too. Otherwise, a column could be dropped
+    before the columns that are computed from it. If a rebuild that is already running reads the table, all DROP COLUMN
+    statements wait for this rebuild."""
     table = snapshot.get(change.touches[0])
     if not isinstance(table, TableRecord):
         return ()
@@ -338,8 +339,7 @@ def _after_rebuilds(snapshot: Snapshot, change: DeployChange, rebuilt: set[int])
 
 
 def may_ask(change: DeployChange) -> bool:
-    """True if the change must be confirmed separately, because the change may be unsafe or may have an unsafe
-    effect."""
+    """True if the user must confirm the change individually, because it may be unsafe or may have an unsafe effect."""
     kinds = (AlterSourceUnsafeSet, AlterTableUnsafeSet, AlterConnectionOptions, AlterSetConnection)
     return any(isinstance(statement, kinds) for statement in change.statements)
 
@@ -374,7 +374,7 @@ def _is_own(snapshot: Snapshot, record: ObjectRecord | None) -> bool:
 def _drops(
     snapshot: Snapshot, ids: Iterable[int], why: Mapping[int, str], *, lost: Collection[int]
 ) -> list[DeployChange]:
-    """The DROP statements for objects; an object is dropped before the objects that it reads. (The reverse order of
+    """The changes that drop objects. Each object is dropped before the objects that it reads. (The reverse order of
     creation would be wrong, because an object may be older than an object that it reads.)
 
     ``why`` maps ids to the reasons for the drops. ``lost`` are the ids of the objects that are not created again.
@@ -419,8 +419,8 @@ def _unwanted(snapshot: Snapshot, folder: Sequence[FolderObject], gone: set[int]
 
 
 def _unwanted_schemas(snapshot: Snapshot, folder: Sequence[FolderObject], unwanted: set[int]) -> set[int]:
-    """Returns the schemas that are empty after the ``unwanted`` objects are dropped, and that the folder neither
-    defines nor uses."""
+    """Returns the schemas that the folder neither defines nor uses, and that are empty after the drop of the
+    ``unwanted`` objects."""
     used = {wanted.statement.name.schema for wanted in folder}
     used |= {wanted.name for wanted in folder if wanted.kind == "schema"}
     return {
@@ -431,8 +431,8 @@ def _unwanted_schemas(snapshot: Snapshot, folder: Sequence[FolderObject], unwant
 
 
 def _require_unread(snapshot: Snapshot, folder: Sequence[FolderObject], unwanted: set[int]) -> None:
-    """Raises SqlError if an object of the folder refers to an object that would be dropped because the folder does
-    not define it."""
+    """Raises SqlError if an object of the folder refers to an object in ``unwanted``. These are the ids of the objects
+    that the folder does not define and that would therefore be dropped."""
     for wanted in folder:
         for record in _read(snapshot, wanted):
             if record.id in unwanted:

@@ -1,5 +1,5 @@
-"""Orders the changes to a table's columns and to the table's readers. A column is dropped or renamed only when no
-object uses this column any more."""
+"""Orders the changes to a table's columns and to the table's readers. A deployment drops or renames a column only after
+the last object that uses the column has been changed or dropped."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Statement
 
 WHY_OPTIONAL = "auto.schema.change may have added the column; to keep it, add it to the folder"
-"""The note for the DROP COLUMN statements that :func:`optional_drops` returns. The note is shown with these
-statements."""
+"""The note that is shown with the DROP COLUMN statements from :func:`optional_drops`."""
 
 
 def in_the_way(
@@ -30,9 +29,9 @@ def in_the_way(
 ) -> Iterator[tuple[ObjectRecord, str]]:
     """Returns the readers of a table that must be dropped before the table's columns change, each with the reason.
 
-    ``rebuilt`` are the ids of the views that get another query. If the change drops a column, these views need not be
-    dropped first, because the column is dropped after their rebuild. If the change renames a column, these views must
-    be dropped first, because their new queries already use the new name.
+    ``rebuilt`` are the ids of the views that get a new query. If the change drops a column, these views need not be
+    dropped, because the column is dropped after their rebuild. If the change renames a column, these views must be
+    dropped before the rename, because their new queries already use the new name.
     """
     for statement in statements:
         if isinstance(statement, AlterTableRenameColumn):
@@ -54,14 +53,15 @@ def rebuilt_users(
 
 
 def why_dropped_first(table: TableRecord, statement: AlterTableDropColumn) -> str:
-    """The reason for dropping an object that uses a column before the column is dropped."""
+    """The reason why an object is dropped before the column that it uses."""
     return f'it may use column "{statement.column}" of {table.name}, which is dropped'
 
 
 def optional_drops(snapshot: Snapshot, change: DeployChange) -> tuple[Statement, ...]:
-    """Returns the DROP COLUMN statements in a table's change that may be omitted. Such a statement drops a column that
-    the owner may have added after the creation of the table (``auto.schema.change``), so the definition in the folder
-    need not contain the column. A DROP COLUMN statement that makes way for another column is not included."""
+    """Returns the DROP COLUMN statements in a table's change that may be omitted. Each of these statements drops a
+    column that the owner may have added after the creation of the table (``auto.schema.change``). The definition in the
+    folder need not contain such a column. The result does not include a DROP COLUMN statement whose column name another
+    column gets in the same change."""
     table = snapshot.get(change.touches[0]) if change.touches else None
     source = snapshot.get(table.inputs[0]) if isinstance(table, TableRecord) and table.live_from is not None else None
     if not isinstance(table, TableRecord) or not isinstance(source, SourceRecord):
@@ -92,8 +92,8 @@ def is_optional(snapshot: Snapshot, change: DeployChange) -> bool:
 
 
 def without_used_drops(snapshot: Snapshot, change: DeployChange) -> DeployChange:
-    """Returns the change without the :func:`optional_drops` of columns that a view or sink may use. With such a
-    statement, the view or sink would have to be created again, although the column need not be dropped."""
+    """Removes from the change the :func:`optional_drops` of columns that a view or sink may use. Each of these
+    statements would require that the view or sink is created again, although the column need not be dropped."""
     table = snapshot.get(change.touches[0]) if change.touches else None
     if not isinstance(table, TableRecord):
         return change

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 class KnownDefinitions:
     """The names and definitions that the objects of a deployment have after the deployment's own statements.
 
-    A deployment may wait for hours for a rebuild. Meanwhile, another session may change the same objects. For example,
-    another deployment with a newer version of the folder may change these objects. The changes of the other deployment
-    must not be overwritten. Epochs are not sufficient to detect such changes, because the end of a rebuild raises
-    epochs too. For a view that is being rebuilt, the stored definition is the definition after the rebuild.
+    A deployment may wait for hours for a rebuild. During this time, another session may change the same objects, for
+    example a second deployment with a newer version of the folder. The first deployment must not overwrite these
+    changes. A changed epoch does not prove such a change, because the end of a rebuild raises epochs too. For a view
+    that is being rebuilt, the stored definition is the definition after the rebuild.
     """
 
     def __init__(self, snapshot: Snapshot, changes: Iterable[DeployChange]) -> None:
@@ -32,7 +32,7 @@ class KnownDefinitions:
 
     def require_unchanged(self, snapshot: Snapshot, change: DeployChange, again: str) -> None:
         """Raises SqlError CONCURRENT_CHANGE if another session has changed or dropped the object of a change. ``again``
-        is the instruction for continuing, such as "run the same command again".
+        is an instruction to the user, such as "run the same command again".
 
         No check is needed for a WAIT, because a WAIT overwrites nothing.
         """
@@ -51,12 +51,14 @@ class KnownDefinitions:
         )
 
     def renew(self, snapshot: Snapshot, change: DeployChange) -> None:
-        """Stores the definitions after a statement of a change. This function is not called for a WAIT, because during
-        a WAIT, only other sessions change definitions. ``snapshot`` is the catalog after the statement.
+        """Records the definitions that the deployment's own statement has changed. This function is not called for a
+        WAIT, because during a WAIT, only other sessions change definitions. ``snapshot`` is the catalog after the
+        statement.
 
-        Only the definitions of the object and of its dependents are stored, so that a change to another object by
-        another session during the statement is detected. A rename also changes the definitions of the object's readers,
-        for example.
+        The function records only the definitions of the statement's object and of its dependents, because a rename, for
+        example, also changes the definitions of the object's readers. The recorded definitions of all remaining objects
+        stay old. If another session changes such an object during the statement, :meth:`require_unchanged` therefore
+        detects the change.
         """
         id_ = _changed(change)
         if id_ is None:
@@ -85,8 +87,8 @@ def _definition(snapshot: Snapshot, id_: int) -> tuple[str, str] | None:
 
 
 def _with_dependents(snapshot: Snapshot, id_: int) -> set[int]:
-    """Returns the object and its dependents. These include each view that is being rebuilt with a new query that reads
-    the object. For a table, the result includes the readers of the table's source."""
+    """Returns the object and its dependents. The dependents include each view that is being rebuilt, if the view's new
+    query reads the object. For a table, the dependents include the readers of the table's source."""
     record = snapshot.get(id_)
     starts = [id_]
     if isinstance(record, TableRecord) and record.source_id is not None:

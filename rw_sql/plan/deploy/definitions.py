@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def find_object(snapshot: Snapshot, kind: str, name: str) -> ObjectRecord | None:
     """Returns the object with the given kind and name. Returns None if there is no such object, or if the object is the
-    source of a table."""
+    source that a CREATE TABLE created for its table."""
     record = snapshot.find(kind, name)
     if isinstance(record, SourceRecord) and snapshot.table_of(record.id) is not None:
         return None
@@ -61,8 +61,8 @@ def definition_of(record: ObjectRecord) -> Create:
 
 
 def dialects(record: ObjectRecord) -> Dialects:
-    """Returns two dialects: the dialect of an object's definition in the catalog, and the dialect of a definition in a
-    folder, which is always Spark's SQL."""
+    """Returns two dialects. The first is the dialect of the object's definition in the catalog. The second is the
+    dialect of definitions in a folder, which is always Spark's SQL."""
     return dialect_of(record), "spark"
 
 

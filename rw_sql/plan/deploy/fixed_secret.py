@@ -1,4 +1,4 @@
-"""The error for a secret whose definition in the folder differs from its definition in the catalog."""
+"""Builds the error for a secret whose definition in the folder differs from its definition in the catalog."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from rw_sql.plan.deploy.folder import FolderObject
 
 _MOST_USERS = 8
-"""The maximum number of users of a secret that the error names."""
+"""The maximum number of objects that the error names as users of the secret."""
 
 
 def fixed_secret(then: Snapshot, wanted: FolderObject, record: SecretRecord, why: str) -> DefinitionError:
-    """The error for a secret that the folder defines differently from the catalog. The secret is not dropped and
-    created again, because every object that uses the secret would be dropped too."""
+    """The error for a secret whose definition in the folder differs from its definition in the catalog. A deployment
+    does not drop the secret and create it again, because this would also drop every object that uses the secret."""
     users = [f"{spoken(user.kind)} {user.name}" for user in then.dependents_of(record.id)]
     other = sql_name(record.name + "_2")
     hint = (

@@ -1,4 +1,4 @@
-"""The objects that a folder's files define: one CREATE statement per object, in any file."""
+"""Reads the objects that a folder's files define. Each object has one CREATE statement, which may be in any file."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _ONLY_DEFINITIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderObject:
-    """An object as a folder defines it. ``file`` and ``line`` (1-based) are the position of the object's definition.
+    """An object as a folder defines it. The object's definition is at ``line`` (1-based) of ``file``.
 
     ``was`` is the object's former name, from a comment ``-- rw: renamed from <name>`` at the object's statement.
     """
@@ -92,7 +92,7 @@ class FolderObject:
 
 
 class DefinitionError(SqlError):
-    """An error that concerns the definition ``wanted`` of a folder; its message names the place of this definition."""
+    """An error in the definition ``wanted`` of a folder. The error's message names the place of this definition."""
 
     def __init__(self, wanted: FolderObject, kind: ErrorCode, message: str, *, hint: str) -> None:
         super().__init__(kind, message, hint=hint)
@@ -100,7 +100,7 @@ class DefinitionError(SqlError):
 
 
 class _NoObjects:
-    """A catalog without objects, which is used to determine whether a statement is a statement of rw_sql or of
+    """A catalog without objects. With this catalog, the parser determines whether a statement belongs to rw_sql or to
     Spark."""
 
     def has_object(self, name: Name) -> bool:
@@ -113,12 +113,12 @@ class _NoObjects:
 
 
 def read_folder(texts: Iterable[tuple[str, str]], variables: Mapping[str, str]) -> tuple[FolderObject, ...]:
-    """The objects that files define, in the order of the statements. The files are (name, text) pairs. In the texts,
-    each ``${name}`` is replaced with the value of the variable.
+    """The objects that the files define, in the order of the statements. The files are (name, text) pairs. The function
+    replaces each ``${name}`` in a text with the value of the variable.
 
-    Raises SqlError, located in the file, in three cases: a statement is not a CREATE statement of rw_sql, a name is
-    defined twice, or a file contains the value of a secret. If several statements are wrong, the error is about the
-    first wrong statement, and the detail of the error lists the places of the other wrong statements.
+    Raises SqlError in three cases: a statement is not a CREATE statement of rw_sql, a name is defined twice, or a file
+    contains the value of a secret. The error has a position in the file. If several statements are wrong, the error is
+    about the first wrong statement, and its detail lists the places of the others.
     """
     found: list[FolderObject] = []
     wrong: list[SqlError] = []
@@ -135,7 +135,7 @@ def read_folder(texts: Iterable[tuple[str, str]], variables: Mapping[str, str]) 
 
 
 def _first_of(errors: list[SqlError]) -> SqlError:
-    """Returns the first error. The detail of the first error lists the places of the other errors."""
+    """Returns the first of several errors, with a detail that lists the places of the other errors."""
     first, *others = errors
     if others and first.detail is None:
         places = [f"{error.file}:{error.line}" for error in others[:_MOST_PLACES]]
@@ -147,19 +147,19 @@ def _first_of(errors: list[SqlError]) -> SqlError:
 
 
 def with_variables(text: str, variables: Mapping[str, str], file: str) -> Expanded:
-    """Returns the text with the value of each variable in place of the variable. Variables are written as ``${name}``
-    or as in ``rw-sql run``.
+    """Replaces each variable in the text with its value. A variable is written as ``${name}`` or in the form that
+    ``rw-sql run`` accepts.
 
-    Comments are left unchanged, except ``-- rw:`` comments.
+    Variables in comments are not replaced, except in ``-- rw:`` comments.
 
-    Raises SqlError, located in the text.
+    Raises SqlError with a position in the text.
     """
     return expand(text, variables, file=file, braced=variables)
 
 
 def read_variables(text: str, file: str) -> dict[str, str]:
-    """The variables of an environment's file: one ``NAME=value`` per line; ``#`` begins a comment line. Raises
-    SqlError."""
+    """Reads the variables from an environment's file. Each line is ``NAME=value``, empty, or a comment that begins with
+    ``#``. Raises SqlError for any other line."""
     found: dict[str, str] = {}
     text = text.removeprefix("\ufeff")
     start = 0
@@ -186,8 +186,8 @@ def read_variables(text: str, file: str) -> dict[str, str]:
 
 
 def statements_with_notes(text: str) -> list[tuple[ScriptStatement, str]]:
-    """Returns the statements of a file. Returns each statement with three kinds of comments: comments above the
-    statement, comments inside the statement, and comments after the statement on its last line."""
+    """Returns the statements of a file as pairs (statement, text with its comments). The comments are those above the
+    statement, inside the statement, and after the statement on its last line."""
     found = []
     parts = split_script(text)
     above = 0
@@ -199,8 +199,8 @@ def statements_with_notes(text: str) -> list[tuple[ScriptStatement, str]]:
 
 
 def _line_end(text: str, part: ScriptStatement, following: ScriptStatement | None = None) -> int:
-    """The end of the line on which a statement ends, or the start of the following statement if the following statement
-    begins on the same line."""
+    """The end of the line on which a statement ends. If the following statement begins on this line, the result is the
+    start of the following statement."""
     until = following.start if following is not None else len(text)
     end = text.find("\n", part.start + len(part.text), until)
     return until if end < 0 else end
@@ -221,8 +221,8 @@ def stray_note(text: str) -> SqlError | None:
 
 
 def _objects(expanded: Expanded, file: str, wrong: list[SqlError]) -> Iterator[FolderObject]:
-    """Returns the objects that a file defines. Adds the errors of the file's statements to ``wrong``; each error has
-    its position in the file as the user wrote the file."""
+    """Returns the objects that a file defines. Adds the errors of the file's statements to ``wrong``. The position of
+    each error refers to the file before variables were replaced."""
     for part, notes in statements_with_notes(expanded.text):
         _, span = expanded.source(part.start, part.start + len(part.text))
         try:
@@ -237,8 +237,8 @@ def _objects(expanded: Expanded, file: str, wrong: list[SqlError]) -> Iterator[F
 def folder_object(text: str, notes: str, *, file: str, line: int, has_values: bool = False) -> FolderObject:
     """The object that a statement of a folder defines; ``notes`` contains the statement's comments.
 
-    Raises SqlError, located in the statement, for a statement that a folder must not contain. If ``has_values`` is
-    True, the statement may contain the value of a secret.
+    For a statement that a folder must not contain, raises SqlError with a position in the statement. If ``has_values``
+    is True, the statement may contain the value of a secret.
     """
     try:
         statement = parse_statement(text)
@@ -282,8 +282,8 @@ def folder_object(text: str, notes: str, *, file: str, line: int, has_values: bo
 
 
 def spark_refusal(text: str, error: SqlError) -> SqlError | None:
-    """The error for a statement that rw_sql's parser refuses because it is a Spark statement; None for other
-    statements. ``error`` is the error of the parser."""
+    """The error for a Spark statement, which a folder must not contain; None if the statement is not a Spark statement.
+    ``error`` is the error with which rw_sql's parser refused the statement."""
     try:
         if not could_be_sparks(text) or route(text, _NoObjects()) is not None:
             return None
@@ -302,8 +302,8 @@ def spark_refusal(text: str, error: SqlError) -> SqlError | None:
 
 
 def require_ours(statement: CreateTable) -> None:
-    """Raises SqlError if Spark would run the statement, because the statement has no clause that is specific to
-    rw_sql."""
+    """Raises SqlError for a statement without any clause that is specific to rw_sql. A session would pass this
+    statement to Spark."""
     if is_ours(statement, _NoObjects()):
         return
     if statement.query is None:
@@ -323,14 +323,15 @@ def require_ours(statement: CreateTable) -> None:
 
 
 def _plain(statement: Create | CreateSchema) -> Create | CreateSchema:
-    """The CREATE statement without OR REPLACE and IF NOT EXISTS, which have no meaning in a folder."""
+    """Removes OR REPLACE and IF NOT EXISTS from a CREATE statement, because these clauses have no meaning in a
+    folder."""
     if isinstance(statement, CreateSecret | CreateSchema):
         return replace(statement, if_not_exists=False)
     return replace(statement, if_not_exists=False, or_replace=False)
 
 
 def require_no_value(statement: Create | CreateSchema) -> None:
-    """Raises SqlError if a statement contains the value of a secret, in any of its options."""
+    """Raises SqlError if an option of the statement contains the value of a secret."""
     if isinstance(statement, CreateSecret) and statement.content is not None:
         raise SqlError(
             INVALID_DEFINITION,
@@ -343,8 +344,8 @@ def require_no_value(statement: Create | CreateSchema) -> None:
 
 
 def _was(text: str, name: str) -> str | None:
-    """The object's former name, from the comments between the previous statement and the end of the object's
-    statement."""
+    """Returns the object's former name from the comments of its statement. Returns None if no comment states a name
+    that differs from the present name. Raises SqlError for a malformed ``-- rw:`` comment."""
     for note in _NOTE.finditer(text):
         match = _RENAMED.match(note[0])
         if match is None:
@@ -362,7 +363,7 @@ def _was(text: str, name: str) -> str | None:
 
 
 def repeated(objects: Iterable[FolderObject]) -> Iterator[DefinitionError]:
-    """The errors for definitions that have the same name as an earlier definition."""
+    """Returns one error for each definition whose name an earlier definition already has."""
     seen: dict[tuple[str, str], FolderObject] = {}
     for found in objects:
         space = "relation" if found.kind in RELATIONS else found.kind

@@ -1,5 +1,5 @@
-"""Renames an object of the catalog if a comment in the folder states the object's former name. Also exchanges the names
-of two objects if a comment in the folder requests this."""
+"""Renames an object of the catalog if a comment in the folder states the object's former name. Exchanges the names of
+two objects if the former name in a comment belongs to another object of the folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Statement
 
 _Named = SourceRecord | MaterializedViewRecord | SinkRecord
-"""The records of objects that can be renamed."""
+"""The record types of the objects that can be renamed."""
 
 
 def rename_object(
@@ -61,13 +61,13 @@ def exchange_names(
     is_defined: Callable[[Snapshot, FolderObject], bool],
     changes: list[DeployChange],
 ) -> Snapshot:
-    """Returns the catalog after the exchanges of names that the folder's comments request. Appends the changes that
-    make these exchanges to ``changes``.
+    """Exchanges names as the folder's comments require. Returns the catalog after the exchanges, and appends a change
+    to ``changes`` for each exchange.
 
-    Both names exist before and after an exchange, so only the definitions show whether the exchange has been made
-    already. Two names are exchanged if two conditions are met. First, for neither object, the definition in the catalog
-    is the folder's definition of the object's present name. Second, the definition of the object with the comment is
-    the folder's definition of the name that this object gets in the exchange.
+    Both names exist before and after an exchange. Only the definitions therefore show whether an earlier deployment has
+    already made the exchange. Two names are exchanged under two conditions. First, under each of the two names, the
+    catalog and the folder have different definitions. Second, after the exchange, the catalog and the folder have the
+    same definition under the name whose statement has the comment.
     """
     by_key = {(wanted.kind, wanted.name): wanted for wanted in folder}
     for wanted in folder:
@@ -103,9 +103,9 @@ def _moves(
 ) -> tuple[Statement, ...]:
     """The statements that rename an object, possibly to another schema.
 
-    Between two statements, the object has a name that no object of the catalog has. If possible, the folder does not
-    contain this name either, so that :func:`half_renamed` recognizes the object after an interruption. Raises SqlError
-    if both possible names are taken.
+    Between two statements, the object has an intermediate name, which no other object of the catalog has. A name that
+    the folder does not contain is preferred, because :func:`half_renamed` then recognizes the object after an
+    interruption. Raises SqlError if both possible intermediate names are taken.
     """
     words = spoken(wanted.kind).upper()
     schema = Name(parts=(new.schema or PUBLIC,))
@@ -138,6 +138,6 @@ def _moves(
 
 
 def _is_free(snapshot: Snapshot, name: Name) -> bool:
-    """True if no relation has the name. Upper and lower case are not distinguished."""
+    """True if no relation has the name. The case of letters is ignored."""
     records = (record for kind in (*RELATION_KINDS, "sink") for record in snapshot.all(kind))
     return all(record.name.lower() != name.key.lower() for record in records)

@@ -1,5 +1,4 @@
-"""Handles options that move from the definition of an object to the definition of the object's connection, or in the
-other direction."""
+"""Handles options that move between the definition of an object and the definition of the object's connection."""
 
 from __future__ import annotations
 
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detour:
-    """The changes to an object while its connection changes. The statements in ``first``, which end with SET CONNECTION
-    NONE, precede the change of ``connection``. The statements in ``rest``, which begin with SET CONNECTION, follow the
-    change of ``connection``.
+    """The changes to an object while its connection changes. The statements in ``first`` precede the change of
+    ``connection`` and end with SET CONNECTION NONE. The statements in ``rest`` follow the change of ``connection`` and
+    begin with SET CONNECTION.
     """
 
     connection: str
@@ -45,12 +44,12 @@ def detour_of(
     dialects: Dialects,
 ) -> Detour | None:
     """Returns the :class:`Detour` of an object if options move between the object and its connection. Returns None if
-    no option moves, or if the connection's other options change too.
+    no option moves, or if the connection loses or changes an option without moving it to the object.
 
     An object and its connection must not set the same option, and the object must not lack a required option. Because
-    of these two rules, neither the object nor the connection can be altered first. Instead, the object is detached from
-    the connection while the connection is altered. ``before`` maps the names of the connections to their present
-    definitions, and ``after`` maps the names to their new definitions. ``dialects`` has the same meaning as in
+    of these two rules, neither the object nor the connection can be altered first. The detour therefore detaches the
+    object from the connection, alters the connection, and attaches the object again. ``before`` and ``after`` map the
+    names of the connections to their present and their new definitions. ``dialects`` has the same meaning as in
     :func:`least_change`.
     """
     connected = (CreateSource, CreateTable, CreateSink)

@@ -1,5 +1,5 @@
-"""Determines the order in which a folder's objects can be created. In this order, each object follows the objects to
-which it refers."""
+"""Sorts a folder's objects in an order in which they can be created: each object comes after the objects to which it
+refers."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _PLACES = {kind: at for at, kind in enumerate(KINDS.values())}
 
 
 class CircleError(SqlError):
-    """Raised for a circular dependency among objects of a folder. Each of ``members`` reads the next member, and the
-    last member reads the first member."""
+    """Raised for a circular dependency between objects of a folder. Each of ``members`` refers to the next member, and
+    the last member refers to the first."""
 
     def __init__(self, members: Sequence[FolderObject]) -> None:
         circle = " → ".join(found.name for found in (*members, members[0]))
@@ -41,9 +41,10 @@ class CircleError(SqlError):
 
 
 def named_by(wanted: FolderObject) -> tuple[tuple[str, str], ...]:
-    """The names in a definition, as pairs of a kind (``secret``, ``connection`` or ``relation``) and a name.
+    """The names to which a definition refers, as pairs (kind, name). The kind is ``secret``, ``connection`` or
+    ``relation``.
 
-    A relation may also be a Spark table.
+    A name with the kind ``relation`` may also refer to a Spark table.
     """
     statement = wanted.statement
     found: list[tuple[str, str]] = []
@@ -68,14 +69,14 @@ def secrets_of(statement: Statement) -> tuple[Name, ...]:
 
 
 def _options_of(statement: Statement) -> tuple[Option, ...]:
-    """The options of a statement and of its FORMAT."""
+    """The options in the WITH list and in the FORMAT clause of a statement."""
     clause = getattr(statement, "format", None)
     return (*getattr(statement, "options", ()), *(clause.options if clause is not None else ()))
 
 
 def in_order(folder: Sequence[FolderObject]) -> tuple[FolderObject, ...]:
-    """The objects, sorted so that each object follows the objects to which it refers. If this rule allows several
-    orders, the objects are sorted by kind, file and line.
+    """Sorts the objects: each object comes after the objects to which it refers. If this rule allows several orders,
+    kind, file and line decide.
 
     Raises CircleError.
     """
@@ -102,6 +103,6 @@ def in_order(folder: Sequence[FolderObject]) -> tuple[FolderObject, ...]:
 
 
 def key_of(kind: str, name: str) -> tuple[str, str]:
-    """Returns the object's key in the form of the results of :func:`named_by`. All kinds of relations share one
-    namespace."""
+    """Returns the object as a pair (kind, name), as :func:`named_by` does. All relations have the kind ``relation``,
+    because they share one namespace."""
     return ("relation" if kind in RELATIONS else kind, name)

@@ -1,7 +1,7 @@
 """Stores a deployment plan in a file. The plan contains the changes, and the epochs of the objects on which the changes
 depend.
 
-A stored plan is carried out exactly as stored, or refused.
+A stored plan is either executed exactly as stored, or refused.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedPlan:
-    """Changes, and the state of the catalog for which they were planned.
+    """The changes of a plan, and the parts of the catalog's state on which the changes depend.
 
     ``epochs`` maps the id of each object on which the changes depend to the object's epoch. ``free`` contains pairs
-    (kind, name). The plan can be applied only if no object with such a kind and name exists. ``dependents`` maps the id
+    (kind, name). The plan can be applied only if the catalog contains none of these objects. ``dependents`` maps the id
     of each object that is dropped or rebuilt to the ids of the objects that depend on it.
     """
 
@@ -47,7 +47,7 @@ class SavedPlan:
 
 
 def saved_plan(snapshot: Snapshot, warehouse: str, changes: Sequence[DeployChange]) -> SavedPlan:
-    """The plan for these changes, based on the current catalog."""
+    """Makes the plan file's content for these changes and the current catalog."""
     ids = {id_ for change in changes for id_ in change.touches if snapshot.get(id_) is not None}
     made = [change for change in changes if change.action not in (DROP, RECREATE)]
     free = dict.fromkeys(
@@ -69,7 +69,7 @@ def _replaced(changes: Sequence[DeployChange]) -> list[int]:
 
 
 def _is_drop(change: DeployChange) -> bool:
-    """True for the DROP of an object, even if the object is created again."""
+    """True if the change drops an object, even if another change creates the object again."""
     return change.action in (DROP, RECREATE) and not change.place and bool(change.touches)
 
 
@@ -86,8 +86,8 @@ def _dependents(snapshot: Snapshot, id_: int) -> list[ObjectRecord]:
 def to_json(plan: SavedPlan) -> str:
     """The plan as JSON text.
 
-    The text contains no values of secrets, because statements refer to secrets by name, and no plan is made for a
-    folder that contains values of secrets.
+    The text contains no values of secrets, for two reasons: statements refer to secrets by name, and a folder that
+    contains the value of a secret is refused before a plan is made.
     """
     data = {
         "format": FORMAT,
@@ -114,7 +114,7 @@ def to_json(plan: SavedPlan) -> str:
 
 def from_json(text: str, file: str) -> SavedPlan:
     """Parses the text of a plan file, which may begin with a byte-order mark. Raises SqlError if the text is not a
-    plan, or if Spark would run one of the plan's statements."""
+    plan, or if a session would pass one of the plan's statements to Spark."""
     try:
         data: Any = json.loads(text.removeprefix("\ufeff"))
         if data["format"] != FORMAT:
@@ -205,8 +205,8 @@ def require_current(
 
 
 def require_still_there(snapshot: Snapshot, change: DeployChange) -> None:
-    """Raises SqlError if another session, such as a second ``apply``, has dropped the object that a change would drop.
-    Meanwhile, another object with the same name may have been created."""
+    """Raises SqlError if another session, such as a second ``apply``, has already dropped the object that a change
+    would drop. The check is necessary because a new object may have this name now."""
     if not _is_drop(change):
         return
     record = snapshot.find(change.kind, change.name)

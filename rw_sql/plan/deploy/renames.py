@@ -1,5 +1,5 @@
-"""Finds the objects of a folder that must be renamed. These objects have a comment ``-- rw: renamed from <name>`` that
-names an object of the catalog."""
+"""Finds the objects that a deployment must rename. In the folder, the statement of each of these objects has a comment
+``-- rw: renamed from <name>``, and the name belongs to an object of the catalog."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def renames(
     """Returns the objects to rename, sorted so that each object's new name is free when the object is renamed.
 
     ``find`` is a function that returns the catalog's object with a kind and name. ``is_same`` is a function that
-    compares definitions. An object is renamed only when no other object of the catalog has the new name. The folder may
-    also define another object that has the old name. In this case, an object is renamed only under one of two
-    conditions. The first condition is that another rename gives the old name to another object of the catalog. The
-    second condition concerns the definition that the catalog has under the old name. This definition must equal the
-    folder's definition of the renamed object, and must differ from the folder's definition under the old name.
+    returns True if an object of the catalog has the definition of an object of the folder. An object is renamed only if
+    no object of the catalog has the new name, or if an earlier rename frees the new name. If the folder also defines an
+    object with the old name, one of two further conditions must hold. Either another rename gives the old name to a
+    different object of the catalog. Or the catalog's definition under the old name equals the folder's definition under
+    the new name, and differs from the folder's definition under the old name.
     """
     candidates = [wanted for wanted in folder if wanted.was is not None and find(wanted.kind, wanted.was) is not None]
     coming = {(wanted.kind, wanted.name) for wanted in candidates}
@@ -49,8 +49,8 @@ def _in_order(
     find: Callable[[str, str], ObjectRecord | None],
     is_same: Callable[[ObjectRecord, FolderObject], bool],
 ) -> tuple[FolderObject, ...]:
-    """Returns the objects to rename, in the order of the renames. Assumes that the objects in ``coming`` get their new
-    names."""
+    """Returns the objects to rename, in the order of the renames. Assumes that each (kind, name) in ``coming`` is the
+    result of a rename."""
     by_key = {(wanted.kind, wanted.name): wanted for wanted in folder}
     left = list(candidates)
     freed: set[tuple[str, str]] = set()
@@ -77,12 +77,12 @@ def half_renamed(
     is_kept: Callable[[ObjectRecord, FolderObject], bool],
 ) -> tuple[FolderObject, ...]:
     """Returns the objects whose rename was interrupted between the two statements of the rename. In the result, the
-    former name of each object is the name that the object has at present.
+    former name of each object is its present, intermediate name.
 
     A rename to another schema and another name takes two statements. Between these statements, an object has a name
     that the folder does not contain. ``find`` has the same meaning as in :func:`renames`. ``is_kept`` is a function
-    that returns True if a safe change in place gives the object its definition. If no safe change in place gives an
-    object this definition, the object does not count as the renamed object.
+    that returns True if a safe change in place gives an object of the catalog the definition in the folder. If it
+    returns False, the object does not count as half renamed.
     """
     found: list[FolderObject] = []
     names = names_of(folder)
@@ -100,13 +100,13 @@ def half_renamed(
 
 
 def half_names(old: Name, new: Name) -> tuple[Name, Name]:
-    """Returns the two names that an object may have between its two renames: the old name in the new schema, and the
-    new name in the old schema."""
+    """Returns the two names that an object may have between the two statements of its rename: the old name in the new
+    schema, and the new name in the old schema."""
     return Name(parts=(*new.parts[:-1], old.last)), Name(parts=(*old.parts[:-1], new.last))
 
 
 def names_of(folder: Sequence[FolderObject]) -> frozenset[str]:
-    """The names of the folder's relations, and the former names in their comments."""
+    """The names of the folder's relations, and the former names that their comments state."""
     relations = [wanted for wanted in folder if wanted.kind in RELATIONS]
     return frozenset(name for wanted in relations for name in (wanted.name, wanted.was) if name is not None)
 
@@ -114,10 +114,10 @@ def names_of(folder: Sequence[FolderObject]) -> frozenset[str]:
 def with_own_schema(
     folder: Sequence[FolderObject], find: Callable[[str, str], ObjectRecord | None]
 ) -> tuple[FolderObject, ...]:
-    """Returns the folder's objects. If a former name lacks the schema, the schema is added.
+    """Returns the folder's objects. Adds the schema to each former name that has no schema.
 
-    A comment may omit the schema. If no object of ``public`` has the name, the comment refers to an object in the
-    schema of the renamed object.
+    A comment may omit the schema of the former name. The name then refers to an object of ``public``. If ``public`` has
+    no object with this name, the name refers to an object in the schema of the renamed object.
     """
     return tuple(_with_own_schema(wanted, find) for wanted in folder)
 

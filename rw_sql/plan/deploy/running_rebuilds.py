@@ -27,16 +27,16 @@ _RUNNING = "a rebuild with this definition is already running"
 def waiting_for(
     snapshot: Snapshot, record: ObjectRecord, to_be: ObjectRecord, definition: CreateMaterializedView
 ) -> tuple[tuple[Statement, ...], str]:
-    """Returns the statements that wait for a running rebuild, and the reason for these statements. ``to_be`` is the
-    record that the view will have after the rebuild, and ``definition`` is the view's definition after the rebuild.
+    """Returns the statements that wait for a running rebuild of a view, and the reason why the change contains them.
+    ``to_be`` and ``definition`` are the record and the definition that the view will have after the rebuild.
 
-    If the first WAIT ends before the rebuild is complete, the CREATE OR REPLACE begins the rebuild again, provided that
-    the job of the rebuild is stalled. Otherwise, the CREATE OR REPLACE changes nothing. The status of the job is not
-    known before the WAIT, because a process that takes over the jobs starts them again.
+    The first WAIT may end before the rebuild is complete. If the job of the rebuild is then stalled, the CREATE OR
+    REPLACE begins the rebuild again; otherwise it changes nothing. The plan cannot use the status of the job before the
+    WAIT, because a process that takes over the jobs starts them again.
 
-    In two cases, the result is only a WAIT. In the first case, the view reads another view that is being rebuilt. The
-    CREATE OR REPLACE of that other view begins the rebuilds of both views again. In the second case, the view would get
-    more columns, so that the CREATE OR REPLACE would begin even a healthy rebuild again.
+    In two cases, the result is only a WAIT. In the first case, the view reads another view that is being rebuilt, and
+    the CREATE OR REPLACE of that other view already begins both rebuilds again. In the second case, the CREATE OR
+    REPLACE would add columns to the view, and would therefore begin even a healthy rebuild again.
     """
     wait = Wait(kind="MATERIALIZED VIEW", name=Name.of(record.name))
     others = (rebuild.view_id for rebuild in snapshot.all("rebuild") if rebuild.view_id != record.id)
@@ -52,12 +52,13 @@ def waiting_for(
 def rebuilds_last(
     changes: Sequence[DeployChange], ordered: Sequence[FolderObject], running: Collection[int]
 ) -> list[DeployChange]:
-    """Sorts changes so that only the changes that need the result of a rebuild wait for the rebuild. These are the
-    changes of the rebuilt views, and of the objects that read these views directly or through other objects.
+    """Moves to the end the changes that need the result of a rebuild, because only these changes must wait for the
+    rebuild. They are the changes of the rebuilt views, and of the objects that read these views directly or through
+    other objects.
 
     ``ordered`` are all objects of the folder; each object follows the objects that it reads. ``running`` are the ids of
-    the views whose change waits for a rebuild that is already running. Statements that alter such a view precede the
-    first WAIT, because they have an effect on the rebuild.
+    the views whose change waits for a rebuild that is already running. Statements that alter one of these views precede
+    the first WAIT, because they affect the rebuild.
     """
     rebuilt = {(change.kind, change.name) for change in changes if change.action == REBUILD}
     waiting: set[tuple[str, str]] = set()
@@ -88,8 +89,9 @@ def rebuilds_last(
 
 
 def _together(changes: Sequence[DeployChange]) -> list[DeployChange]:
-    """Splits the changes of running rebuilds so that every stalled rebuild has begun again before one of the rebuilds
-    must be complete. The tables of two rebuilt views with a common reader are replaced together."""
+    """Splits the changes of running rebuilds and moves the last WAIT of each change to the end. Every stalled rebuild
+    thus begins again before a WAIT requires that a rebuild is complete. This order is necessary because the tables of
+    two rebuilt views with a common reader are replaced together."""
     if len(changes) < 2:
         return list(changes)
     parts = [_parts(change) for change in changes]
@@ -99,8 +101,8 @@ def _together(changes: Sequence[DeployChange]) -> list[DeployChange]:
 
 
 def _parts(change: DeployChange) -> tuple[list[DeployChange], list[DeployChange]]:
-    """Returns two changes: the change with only the statements before its first WAIT, and the change with only the
-    other statements."""
+    """Splits a change before its first WAIT. Returns the change with the statements before the WAIT, and the change
+    with the WAIT and all later statements."""
     at = next(at for at, statement in enumerate(change.statements) if isinstance(statement, Wait))
     now, then = (replace(change, statements=part) for part in (change.statements[:at], change.statements[at:]))
     return [now] if at else [], [then]

@@ -1,8 +1,8 @@
 """Determines which columns are added to tables, and which views select these columns by ``*``.
 
-An existing view does not see an added column until the view is rebuilt. A view that is created from the folder after
-the column was added sees the column at once. Without the rebuild, the warehouse would therefore differ from a warehouse
-that is newly created from the folder.
+An existing view does not contain an added column until the view is rebuilt. A view that is created after the column was
+added contains it at once. Without the rebuild, the warehouse would therefore differ from a new warehouse that is
+created from the folder.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _MOST = 8
 
 def columns_to_gain(snapshot: Snapshot, view: ObjectRecord, altered: Mapping[int, DeployChange]) -> tuple[str, ...]:
     """Returns the columns that a rebuild would add to a view because the view's query selects these columns by ``*``.
-    The result is empty for other objects, and for a view that cannot be rebuilt.
+    The result is empty for an object that is not a view, and for a view that cannot be rebuilt.
 
-    ``altered`` maps the id of a table to the change of the table. The result is also empty if the change drops or
-    renames a column that the view may use, because the view is then created again. If a column is kept because the view
-    uses it (:func:`without_used_drops`), the result does not become empty.
+    ``altered`` maps the id of each altered table to the change of the table. The result is also empty if such a change
+    drops or renames a column that the view may use, because the view is then created again. This does not apply to a
+    column that :func:`without_used_drops` keeps because the view uses it.
     """
     if not isinstance(view, MaterializedViewRecord) or isinstance(view, TableRecord):
         return ()
@@ -70,16 +70,16 @@ def added_by(statements: Sequence[Statement]) -> tuple[str, ...]:
 
 
 def adds_columns(snapshot: Snapshot, changes: Iterable[DeployChange]) -> bool:
-    """True if a view does not see all columns that its query selects by ``*``, or if a change adds columns to a
-    table."""
+    """True if a change adds columns to a table, or if an existing view lacks some of the columns that its query selects
+    by ``*``."""
     return any(added_by(change.statements) for change in changes) or any(
         _unseen(snapshot, view, {}) for view in snapshot.all("materialized_view")
     )
 
 
 def why_created_again(snapshot: Snapshot, id_: int) -> str:
-    """Returns the reason why a view must be created again. A view must be created again if it cannot otherwise get all
-    columns that its query selects by ``*``. Returns the empty string for other objects."""
+    """Returns the reason why a view must be created again. This is the case if the view cannot otherwise get all
+    columns that its query selects by ``*``. Returns the empty string for every other object."""
     view = snapshot.get(id_)
     if not isinstance(view, MaterializedViewRecord) or isinstance(view, TableRecord):
         return ""
@@ -88,9 +88,9 @@ def why_created_again(snapshot: Snapshot, id_: int) -> str:
 
 
 def with_note(snapshot: Snapshot, change: DeployChange, remade: Collection[int]) -> DeployChange:
-    """Returns the change. If the change adds columns to a table, the result has a note. The note names the objects
-    whose query selects these columns by ``*`` but that do not get these columns. ``remade`` are the ids of the objects
-    that are rebuilt, created again or dropped."""
+    """Adds a note to a change that adds columns to a table, and returns the change. The note names each object that
+    selects these columns by ``*`` but does not get them. ``remade`` are the ids of the objects that are rebuilt,
+    created again or dropped."""
     table, columns = snapshot.get(change.touches[0]), added_by(change.statements)
     if not columns or not isinstance(table, TableRecord) or change.reason:
         return change
@@ -107,8 +107,8 @@ def with_note(snapshot: Snapshot, change: DeployChange, remade: Collection[int])
 def _unseen(
     snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord, added: Mapping[int, Sequence[str]]
 ) -> tuple[str, ...]:
-    """The columns that the query of an object selects by ``*`` but that the object does not have. A view whose
-    definition lists its columns gets no other columns."""
+    """The columns that the query of an object selects by ``*`` but that the object does not have. If a view's
+    definition lists the columns, the result is empty, because the view gets no other columns."""
     found = unseen_columns(snapshot, reader, added)
     if found and isinstance(reader, MaterializedViewRecord) and view_definition(reader.definition).columns:
         return ()
@@ -116,8 +116,8 @@ def _unseen(
 
 
 def _why_fixed(snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> str:
-    """Returns the reason why further columns cannot be added to an object in place. Returns the empty string for a view
-    that can be rebuilt."""
+    """Returns the reason why an object cannot get further columns without being created again. Returns the empty string
+    for a view that can be rebuilt."""
     if isinstance(reader, SinkRecord):
         return "the columns of a sink cannot change in place"
     dependents = snapshot.dependents_of(reader.id)

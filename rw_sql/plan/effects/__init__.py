@@ -1,8 +1,8 @@
 """Computes the effects of a change on splits, dependents and direct readers.
 
-The previews of unsafe operations, and the reasons to refuse them, are derived from these effects.
+From these effects, the statements derive the previews of unsafe operations and the reasons to refuse such operations.
 
-Imports: ``result``, ``checks``, ``ports``, ``model``. Begin with ``verdicts`` (the row for a split in a preview) and
-``dependents``; the module ``impact_of_changes`` combines the effects of several changes, as in a block, an UNDO or a
-REWIND.
+This package may import only ``result``, ``checks``, ``ports``, ``model``, and the layers below ``model``. Begin reading
+with ``verdicts``, which computes the row for a split in a preview, and with ``dependents``. The module
+``impact_of_changes`` combines the effects of several changes, for example for a block, an UNDO or a REWIND.
 """

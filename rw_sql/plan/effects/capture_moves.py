@@ -1,5 +1,5 @@
-"""Computes the notices about moves of a change data capture source. The notices state whether the source can continue
-at its position, how many transactions are skipped or repeated, and which tables of the source are read again."""
+"""Computes the notices about a move of a change data capture source. The notices state whether the source can continue
+at its position, how many transactions the move skips or repeats, and which tables the source reads again."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def notes_on_capture(
     upstream: Upstream,
     states: Mapping[str, SplitState],
 ) -> Iterator[str]:
-    """Yields the reasons why the source stalls after its options were changed, each with the statement to run.
-    ``options`` are the old options and the new options. Yields nothing if the source can continue or does not capture
-    changes.
+    """Yields the reasons why the source would stall after a change of its options. Each reason comes with the statement
+    that solves the problem. ``options`` is the pair (old options, new options). Yields nothing if the source can
+    continue, if its connector does not capture changes, or if the upstream does not respond.
     """
     if not isinstance(kind, ChangeConnector) or not upstream.is_reachable:
         return
@@ -118,10 +118,11 @@ def _slot_of(options: PlannedOptions) -> tuple[str | None, ...]:
 def missing_slot(
     inspector: Inspector, kind: Connector, connector: str, options: PlannedOptions, upstream: Upstream
 ) -> str | None:
-    """Returns the name of the slot that a change data capture source with these options reads, if the server does not
-    have this slot; None if the server has the slot or does not respond.
+    """Returns the name of the slot that a change data capture source reads with these options, if the server lacks this
+    slot. Returns None if the server has the slot or does not respond.
 
-    Without a slot, the server keeps no changes, so a source that has read changes cannot continue.
+    Without a slot, the server keeps no changes for the source. A source that has already read changes therefore cannot
+    continue.
     """
     name = visible(options).get("slot.name")
     if name is None or not isinstance(kind, ChangeConnector) or not upstream.is_reachable:
@@ -190,7 +191,7 @@ def require_slot(
     inspector: Inspector, source: SourceRecord, upstream: Upstream, positions: Positions, span: Span, *, at: Snapshot
 ) -> None:
     """Raises SqlError OFFSET_OUT_OF_RANGE if a change data capture source has read changes and its slot no longer
-    exists. ``at`` is the catalog."""
+    exists. ``at`` is the catalog that contains the source."""
     if positions.read_splits.isdisjoint(upstream.splits):
         return
     options = source_options(at, source)
@@ -207,7 +208,8 @@ def require_slot(
 
 
 def tables_read_again(tables: Iterable[CdcTableSpec]) -> Iterator[str]:
-    """The effect of a new snapshot on each table of a source."""
+    """Yields, for each table of a source, the effect of reading the source from the beginning: either the table is read
+    again, or it reads changes from a new position on."""
     for table in tables:
         does = (
             "is read again; queries see the existing rows until then"
@@ -224,12 +226,12 @@ def changes_between(
     rows: Iterable[SplitPreview],
     options: PlannedOptions | None = None,
 ) -> Iterator[str]:
-    """Yields notices about the transactions that a move skips or repeats, if these transactions can be counted. The
-    verdicts in ``rows`` count the bytes of the same transactions.
+    """Yields notices about the number of transactions that a move skips or repeats, if the upstream can count them. The
+    verdicts in ``rows`` state the size of the skipped and repeated part in bytes.
 
-    ``options`` are the options of the source after the move, if the move changes them. The skipped transactions are in
-    the slot that the source reads before the move. The repeated transactions are in the slot that the source reads
-    after the move.
+    ``options`` are the options of the source after the move; None if the move does not change them. Skipped
+    transactions are counted in the slot that the source reads before the move, and repeated transactions in the slot
+    that the source reads after the move.
     """
     source = reader.source
     before = source_options(snapshot, source)
@@ -256,7 +258,8 @@ def changes_between(
 
 
 def _ranges(positions: Positions, row: SplitPreview, old: int, new: int) -> tuple[Spans, Spans]:
-    """Returns the ranges of positions that a move to ``new`` skips, and the ranges that the move repeats."""
+    """Returns two results: the ranges of positions that a move from ``old`` to ``new`` skips, and the ranges that it
+    repeats."""
     state = positions.states.get(row.split)
     lives = positions.lives.get(row.split, ())
     reads = reads_of(lives, state.cluster, state.incarnation) if state is not None else None

@@ -1,5 +1,5 @@
-"""Computes the effect of a changed connection on the objects that use the connection. The effect is computed before
-anything is stored."""
+"""Computes the effect of a changed connection on the objects that use the connection, before the change is
+committed."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     from rw_sql.plan.ports.inspector import Inspector
 
 Difference = tuple[str, str, str]
-"""A property with its old and new value. A secret is shown as its name; an unset property is the empty string."""
+"""A property with its old and its new value. In place of a secret's value, the tuple contains the secret's name. The
+value of an unset property is the empty string."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """The effect on a source or sink.
+    """The effect of a changed connection on a source or sink.
 
     ``doubt`` is the reason why the object may have a different upstream or target after the change. If there is a
     doubt, the statement is unsafe. ``notices`` name the views whose backfills need records of the upstream that the
@@ -49,7 +50,8 @@ class Effect:
 
 
 def differences(old: PlannedOptions, new: PlannedOptions) -> tuple[Difference, ...]:
-    """Returns the properties whose old and new values differ. Properties that exist in the old options come first."""
+    """Returns the properties whose old and new values differ. The properties in ``old`` come before the properties that
+    only ``new`` contains."""
     before, after = shown(old), shown(new)
     return tuple(
         (key, before.get(key, ""), after.get(key, ""))
@@ -59,15 +61,16 @@ def differences(old: PlannedOptions, new: PlannedOptions) -> tuple[Difference, .
 
 
 def spell(key: str, old: str, new: str) -> str:
-    """Returns the text that describes one difference in the statement's result."""
+    """Returns the text that describes one difference to the user."""
     if not new:
         return f"{key} dropped (was {old})"
     return f"{key} = {new} (was {old})" if old else f"{key} = {new} (new)"
 
 
 def may_move(spec: ConnectorSpec, changed: tuple[Difference, ...]) -> bool:
-    """True if changing these properties may lead to a different upstream or target. The result is False only if the
-    connector lists all of these properties as safe to change."""
+    """True if changing these properties may lead to a different upstream or target. The result is False only under two
+    conditions: the connector lists all of these properties as alterable, and no address among them changes its scheme,
+    host, port or path."""
     return any(
         (known := spec.option(key)) is None
         or not known.is_alterable
@@ -77,8 +80,9 @@ def may_move(spec: ConnectorSpec, changed: tuple[Difference, ...]) -> bool:
 
 
 def _address(url: str, default_port: int | None) -> tuple[str | int | None, ...]:
-    """The scheme, host, port and path of a URL. A missing port is replaced with the default port, the host is in lower
-    case, and the path is decoded. For text that is not a valid URL with a host, returns the text before ``?``."""
+    """The scheme, host, port and path of a URL. If the URL has no port, the result has the default port. The host is in
+    lower case, and the path is percent-decoded. If ``url`` is not a valid URL with a host, the result contains only the
+    text before ``?``."""
     scheme, _, rest = url.partition("://")
     try:
         parts = urlsplit(f"//{rest}")
@@ -89,19 +93,21 @@ def _address(url: str, default_port: int | None) -> tuple[str | int | None, ...]
 
 
 def may_be_elsewhere(spec: ConnectorSpec, old: PlannedOptions, new: PlannedOptions) -> bool:
-    """True if the new properties may make the name of a split refer to a split of another upstream. The result is False
-    if only ``topic`` changes, because the name of a split includes its topic."""
+    """True if, with the new properties, the name of a split may refer to a split of a different upstream. The result is
+    False if only ``topic`` changes, because the name of a split includes its topic."""
     return may_move(spec, tuple(each for each in differences(old, new) if each[0] != "topic"))
 
 
 def selects_others(spec: ConnectorSpec, old: PlannedOptions, new: PlannedOptions) -> bool:
-    """True if the new properties make the source select other records within its splits."""
+    """True if the source would select different records within its splits with the new properties than with the old
+    properties."""
     return selection(spec, shown(old)) != selection(spec, shown(new))
 
 
 def unselected_notice(source: SourceRecord) -> str:
-    """Returns the notice about a source that selects other records than before. Some of the newly selected records may
-    be before the source's positions. The notice contains statements with which the source reads these records."""
+    """Returns the notice about a source that selects different records than before the change. The source's positions
+    may already be after some of the newly selected records. The notice contains the statements that make the source
+    read these records."""
     name = sql_name(source.name)
     return (
         "the records that only the new properties select are not read if they are before the source's positions; to "
@@ -124,10 +130,10 @@ def effect_on(
     """Returns the effect on a source. Examines the upstream that the source has according to the changed catalog
     ``moved``. ``snapshot`` is the catalog before the change.
 
-    Raises SqlError if the upstream cannot be used.
+    If ``is_validated`` is True, raises SqlError if the upstream cannot be used or does not fit the source's columns.
 
-    ``is_switchable`` is True if the statement accepts VALIDATE. If ``may_move`` is True, an upstream that does not
-    report its identity counts as a different upstream.
+    If ``is_switchable`` is True, the statement accepts VALIDATE, and the error's hint may suggest it. If ``may_move``
+    is True, an upstream that does not report its identity counts as a different upstream.
     """
     options = source_options(moved, source)
     upstream = inspector.upstreams.look(source.connector, options)
@@ -180,8 +186,8 @@ def _effect_on_reader(
 
 
 def another_target(inspector: Inspector, kind: str, old: PlannedOptions, new: PlannedOptions) -> str | None:
-    """The reason why a sink may write to a different target after this change to its connection; None if the target
-    stays the same."""
+    """The reason why a sink may write to a different target after the change to its connection; None if the target is
+    certainly unchanged."""
     if not is_of_sources(kind):
         return "the rows that the sink wrote stay in the old target; the new address may be another store"
     then = inspector.upstreams.look(connection_source(kind), old)

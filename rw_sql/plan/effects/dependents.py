@@ -1,5 +1,4 @@
-"""Computes the effect of a move on a source's dependents. Some dependents may count rows twice, and some may drop late
-rows."""
+"""Computes the effect of a move on a source's dependents: they may process rows a second time or drop late rows."""
 
 from __future__ import annotations
 
@@ -32,11 +31,11 @@ def effects_on_dependents(
     splits: Iterable[SplitPreview],
     options: PlannedOptions | None = None,
 ) -> tuple[str, ...]:
-    """Returns three kinds of notices. The notices are about dependents that process rows a second time, about views
-    that drop late rows because of a watermark, and about backfills. A backfill gets a notice if it needs records of
-    splits that the source leaves.
+    """Returns three kinds of notices about the effects of a move: on dependents that process rows a second time, on
+    views that drop late rows because of a watermark, and on backfills that need records of splits that the source
+    leaves.
 
-    ``options`` are the options of the source after the move, if the move changes them.
+    ``options`` are the options of the source after the move; None if the move does not change them.
     """
     dependents = reader.dependents(snapshot)
     views = [view for view in dependents if isinstance(view, MaterializedViewRecord)]
@@ -98,19 +97,20 @@ def _taken_again(table: TableRecord) -> str:
 
 
 def _adds(record: ObjectRecord) -> bool:
-    """True if a dependent is a sink that only inserts rows."""
+    """True if a dependent is a sink of type ``append-only``."""
     return isinstance(record, SinkRecord) and record.type == "append-only"
 
 
 def _is_left(row: SplitPreview) -> bool:
-    """True if the source reads the split at present and will no longer read the split after the move. Also returns True
-    if the split's name may refer to a different split after the move."""
+    """True if the source reads the split before the move, but not after it. Also True if the split's name may refer to
+    a different split after the move."""
     is_gone = row.new is None and row.verdict != FORGOTTEN_SPLIT
     return row.old is not None and (is_gone or row.verdict in (OTHER_CLUSTER_SPLIT, RECREATED_SPLIT, UNTOLD_SPLIT))
 
 
 def _may_be_late(row: SplitPreview) -> bool:
-    """True if arriving rows may be older than the newest rows that were read so far."""
+    """True if, after the move, the split may deliver rows that are older than the newest row that was read before the
+    move."""
     is_back = row.old is not None and row.new is not None and row.new < row.old
     return (
         is_back or row.duplicates > 0 or row.verdict.startswith("UNKNOWN") or (row.old is None and row.new is not None)

@@ -1,5 +1,5 @@
-"""Discovers splits. The module determines which splits a source reads, and at which positions the source begins to read
-new splits. A position is the next record to read."""
+"""Determines which splits a source reads, and at which position the source begins to read each new split. A position is
+the offset of the next record to read."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def startup_states(
     inspector: Inspector, kind: Connector, connector: str, options: PlannedOptions, splits: Iterable[UpstreamSplit]
 ) -> dict[str, SplitState]:
-    """Returns the initial positions of splits without a state. The positions are the current offsets that
-    ``scan.startup.mode`` selects."""
+    """Returns the initial positions of splits that have no stored position. Looks up the offsets to which
+    ``scan.startup.mode`` refers at present."""
     resolved = visible(options)
     wanted = list(splits)
     at_time = kind.startup_time(resolved)
@@ -34,8 +34,8 @@ def startup_states(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovery:
-    """The result of discovery. It contains the splits to read, their positions and, in ``fresh``, the positions of new
-    splits."""
+    """The result of discovery. ``assigned`` are the splits to read, ``states`` maps splits to their positions, and
+    ``fresh`` maps only the new splits to their positions."""
 
     assigned: tuple[str, ...]
     states: Mapping[str, SplitState]
@@ -46,11 +46,11 @@ _ANY = "*"
 
 
 def _read_as(kind: Connector, split: UpstreamSplit) -> Iterator[tuple[str, str | None, str | None]]:
-    """The keys (topic, cluster, incarnation) of a split. With these keys, :func:`discover` determines whether other
-    splits of the same topic are already read.
+    """Yields the keys (topic, cluster, incarnation) of a split. By these keys, :func:`discover` determines whether the
+    source already reads another split of this topic.
 
-    An unknown cluster or incarnation counts as equal to any other cluster or incarnation, because the brokers may have
-    started or stopped reporting these values since the position was stored.
+    An unknown cluster or incarnation counts as equal to any other, because the brokers may have started or stopped
+    reporting these values since the position was stored.
     """
     return product(
         (kind.split_topic(split.split),),
@@ -72,11 +72,11 @@ def discover(
 ) -> Discovery:
     """Assigns every split of the upstream to the source.
 
-    A split whose stored position has the same identity keeps this position, unless the split is in ``forget``, the
-    splits whose positions the statement discards. If a partition was added to a topic that the source already reads,
-    the source begins at the first record of the partition. Every other split begins at the position that
-    ``scan.startup.mode`` specifies. A split in ``forgotten``, whose position was discarded earlier, does not count as
-    an added partition.
+    A split keeps its stored position if the position was stored for this incarnation of the split. Splits in ``forget``
+    are an exception, because the statement discards their positions. If a partition was added to a topic that the
+    source already reads, the source begins at the partition's first record. Every other split begins at the position
+    that ``scan.startup.mode`` specifies. ``forgotten`` are splits whose positions an earlier statement discarded. They
+    do not count as added partitions.
     """
     keeps: dict[str, SplitState] = {}
     added: dict[str, SplitState] = {}

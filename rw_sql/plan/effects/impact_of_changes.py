@@ -1,4 +1,4 @@
-"""The effects of a set of changes on each affected source, for the previews of UNDO and blocks."""
+"""Computes the effects of a set of changes on each affected source, for the previews of UNDO and of blocks."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
     from rw_sql.plan.ports.inspector import Inspector
 
 _MOST_NAMED = 8
-"""The maximum number of splits that a notice names."""
+"""The maximum number of splits that a notice lists by name."""
 
 
 GONE = "GONE"
-"""The status of a split that becomes unreadable because the upstream does not have it."""
+"""The status of a split that becomes unreadable because the upstream does not contain the split."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """A split that becomes unreadable: its status, and the upstream's bounds. ``slot`` is the name of the slot that the
-    source would read, if this slot does not exist."""
+    """A split that a change makes unreadable, with its status and the upstream's bounds. If the split is unreadable
+    because the source's slot does not exist, ``slot`` is the name of this slot; otherwise None."""
 
     split: str
     offset: int | None
@@ -62,7 +62,7 @@ class Unreadable:
     slot: str | None = None
 
     def describe(self) -> str:
-        """Returns a description of the split as part of a sentence: ``orders:0 at 40 (EXPIRED, it holds [60, 90))``."""
+        """Returns a description of the split for use in a sentence: ``orders:0 at 40 (EXPIRED, it holds [60, 90))``."""
         kind = connector(self.connector)
         at = "" if self.offset is None else f" at {shown_offset(kind, self.offset)}"
         holds = ""
@@ -76,9 +76,10 @@ class Unreadable:
 class SourceImpact:
     """The effect of a change on one reader of a source.
 
-    ``states`` are the reader's positions after the change, and ``unreadable`` are the splits that become unreadable.
+    ``states`` are the reader's positions after the change, and ``unreadable`` are the splits that the change makes
+    unreadable.
 
-    ``doubt`` is the reason why the upstream's content is unknown.
+    ``doubt`` is the reason why it is not known what the upstream contains; None if this is known.
     """
 
     reader: Reader
@@ -95,8 +96,8 @@ class SourceImpact:
 
 
 def remedy_without_records(source: SourceRecord, unreadable: Iterable[Unreadable]) -> str:
-    """Returns the statements that solve the problem if the upstream no longer has the records with which the source
-    would continue. ``unreadable`` are the splits with these records."""
+    """Returns the statements with which a source can continue if the upstream no longer has the records at the source's
+    positions. ``unreadable`` are the splits that contained these records."""
     name = sql_name(source.name)
     if (slot := next((found.slot for found in unreadable if found.slot is not None), None)) is not None:
         return (
@@ -116,8 +117,8 @@ def remedy_without_records(source: SourceRecord, unreadable: Iterable[Unreadable
 
 
 def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snapshot) -> tuple[int, ...]:
-    """Returns the sorted ids of three kinds of sources: the sources of ``fragments``, the sources whose id is in
-    ``ids``, and the sources that use an object whose id is in ``ids``."""
+    """Returns the sorted ids of the sources that a change touches. These are the sources of ``fragments``, the sources
+    in ``ids``, and the sources that use an object in ``ids``."""
     found = {fragment_source(fragment) for fragment in fragments}
     for id_ in ids:
         record = snapshot.get(id_)
@@ -130,8 +131,8 @@ def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snap
 def states_after(
     kind: Connector, then: Snapshot, now: Snapshot, fragment: str, positions: Mapping[str, SplitState]
 ) -> dict[str, SplitState]:
-    """The positions of the splits in the catalog ``then``. If the changes do not set a split's position, the split
-    keeps its current position."""
+    """Returns the positions of the splits after a change of the catalog from ``now`` to ``then``. A split whose stored
+    position the change does not replace keeps its current position in ``positions``."""
     found: dict[str, SplitState] = {}
     before = now.states(fragment)
     for split, row in then.states(fragment).items():
@@ -153,8 +154,8 @@ def impacts_of(
 ) -> list[SourceImpact]:
     """The effects of a change to the catalog, from ``snapshot`` to ``then``, on the readers of these sources.
 
-    ``restored`` maps a fragment to the splits whose former positions the change restores. The change also restores the
-    properties with which the source had reached these positions.
+    ``restored`` maps each fragment to the splits whose former positions the change restores. The change also restores
+    the properties that the source had at these positions.
     """
     given_back = restored or {}
     moves: list[SourceImpact] = []
@@ -169,7 +170,7 @@ def impacts_of(
 
 
 def predictions(moves: Iterable[SourceImpact]) -> str:
-    """The predictions for several readers, as they are stored with an operation."""
+    """The predictions for several readers, in the form that the catalog stores with an operation."""
     return prediction_to_json({move.reader.fragment: move.prediction for move in moves})
 
 
@@ -183,10 +184,10 @@ def impact_of(
     is_taken_back: bool = False,
     restored: Collection[str] = (),
 ) -> SourceImpact:
-    """Returns the effect of the change to the catalog on one reader. Examines the old and the new upstream.
+    """Returns the effect of a change to the catalog on one reader. Examines the upstream before and after the change.
 
-    ``is_taken_back`` is True if rows are restored together with the positions, so that nothing is repeated or skipped.
-    ``restored`` are the splits whose former positions are restored, as in :func:`impacts_of`.
+    If ``is_taken_back`` is True, the change restores rows together with the positions, and therefore neither repeats
+    nor skips records. ``restored`` are the splits whose former positions are restored, as in :func:`impacts_of`.
     """
     source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)
@@ -273,8 +274,8 @@ def _pauses(snapshot: Snapshot, then: Snapshot, source: SourceRecord) -> Iterabl
 
 
 def _endings(will_read: tuple[str, ...], reads: tuple[str, ...], found_again: Collection[str]) -> Iterable[str]:
-    """Returns notices about the splits that are no longer assigned after the change. ``found_again`` are the splits
-    that the next discovery assigns again."""
+    """Yields notices about the splits that are no longer assigned after the change. ``found_again`` are the splits that
+    the next discovery can assign again."""
     gone = sorted(set(reads) - set(will_read))
     if left := [split for split in gone if split not in found_again]:
         yield f"no longer read: {first_names(left, _MOST_NAMED)}"
@@ -291,8 +292,8 @@ def _broken(
     positions: Mapping[str, SplitState],
     left: Upstream,
 ) -> tuple[Unreadable, ...]:
-    """The splits that the change makes unreadable. A split is left out if it was already unreadable before the change
-    and had the same status."""
+    """The splits that the change makes unreadable. The result omits a split that had the same status before the change
+    as after it. The result is empty if the upstream does not respond."""
     if not upstream.is_reachable:
         return ()
     kind = connector(name)
@@ -316,8 +317,9 @@ def _broken(
 
 
 def _is_same_slot(old: PlannedOptions, left: Upstream, new: PlannedOptions, upstream: Upstream) -> bool:
-    """True if a change data capture source reads the same slot with its old options, at ``left``, and with its new
-    options, at ``upstream``. If this slot does not exist, the source could not continue before the change either."""
+    """True if a change data capture source reads the same slot before and after the change of its options. ``left`` is
+    the upstream before the change, and ``upstream`` the upstream after it. If such a slot does not exist, the change is
+    not the reason why the source cannot continue."""
     is_same_server = left.is_reachable and left.cluster == upstream.cluster
     return old == new or (is_same_server and visible(old).get("slot.name") == visible(new).get("slot.name"))
 
@@ -330,8 +332,8 @@ def _without_slot(
     upstream: Upstream,
     read: frozenset[str],
 ) -> tuple[Unreadable, ...]:
-    """The splits that a change data capture source can no longer read because the slot of its new options does not
-    exist. ``read`` are the splits that were read before."""
+    """The splits that a change data capture source can no longer read because the slot in its new options does not
+    exist. ``read`` are the splits that the source has read before the change."""
     if read.isdisjoint(upstream.splits):
         return ()
     kind = connector(source.connector)
@@ -353,8 +355,8 @@ def _without_slot(
 
 
 def in_one(title: str, parts: tuple[Preview, ...], notices: tuple[str, ...] = ()) -> Preview:
-    """Combines the previews of several objects into one preview. If there is only one object, returns the object's
-    preview with ``title`` at the beginning of the preview's title."""
+    """Combines the previews of several objects into one preview. If there is only one preview, returns this preview,
+    and prefixes its title with ``title``."""
     if not parts:
         return Preview(title=title, notices=notices)
     if len(parts) == 1:
@@ -364,7 +366,7 @@ def in_one(title: str, parts: tuple[Preview, ...], notices: tuple[str, ...] = ()
 
 
 def answers_of(move: SourceImpact) -> tuple[ResultRow, ...]:
-    """The result rows for the changes to one reader of a source."""
+    """The result rows that describe the changes to one reader of a source."""
     name = move.source.name
     of = f" [{move.reader.view.name}]" if move.reader.view is not None else ""
     rows = [
@@ -385,7 +387,7 @@ def answers_of(move: SourceImpact) -> tuple[ResultRow, ...]:
 
 
 def all_answers(moves: Iterable[SourceImpact]) -> tuple[ResultRow, ...]:
-    """The result rows for several readers, without duplicates."""
+    """The result rows that describe the changes to several readers, without duplicates."""
     return tuple(dict.fromkeys(row for move in moves for row in answers_of(move)))
 
 
@@ -410,7 +412,7 @@ def _connection_changes(
 
 
 def connection_answers(snapshot: Snapshot, then: Snapshot, connection: ConnectionRecord) -> tuple[ResultRow, ...]:
-    """The result rows for the changes to a connection."""
+    """The result rows that describe the changes to a connection."""
     return tuple(
         ResultRow(
             object=connection.name, change="ALTERED", detail=f"{key} = {new or '(not set)'} (was {old or '(not set)'})"

@@ -1,5 +1,5 @@
-"""Determines which splits of a source the upstream no longer lists, and how many records of these splits the source has
-not read."""
+"""Determines which splits of a source the upstream no longer lists, and where these splits end. The end shows how many
+of a split's records the source has not read."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _MOST_NAMED = 8
 def unlisted(
     kind: Connector, splits: Iterable[str], states: Mapping[str, SplitState], upstream: Upstream
 ) -> tuple[str, ...]:
-    """The splits that the upstream does not list although the source has not read them to their ends. A source stalls
-    if such a split is assigned to the source. The result is empty if the upstream does not respond."""
+    """The splits that the upstream no longer lists and that the source has not read to their ends. A source stalls if
+    one of these splits is assigned to it. The result is empty if the upstream does not respond."""
     if not upstream.is_reachable:
         return ()
     return tuple(s for s in still_asked(kind, tuple(splits), states, upstream) if s not in upstream.splits)
@@ -33,8 +33,8 @@ def unlisted(
 def finished_and_unlisted(
     kind: Connector, splits: Iterable[str], states: Mapping[str, SplitState], upstream: Upstream
 ) -> tuple[str, ...]:
-    """The splits that the upstream does not list, and that the source has read to their ends. Such a split stays
-    assigned and does not stall the source, but its records cannot be read again. The result is empty if the upstream
+    """The splits that the upstream no longer lists and that the source has read to their ends. These splits stay
+    assigned and do not stall the source, but their records cannot be read again. The result is empty if the upstream
     does not respond."""
     if not upstream.is_reachable:
         return ()
@@ -44,7 +44,7 @@ def finished_and_unlisted(
 
 
 def stall_notice(source_name: str, lost: Collection[str]) -> str:
-    """The notice about splits that the upstream no longer lists."""
+    """The notice about splits that the upstream no longer lists and that the source has not read to their ends."""
     return (
         f"the upstream no longer lists {first_names(lost, _MOST_NAMED)}, which the source has not read to the end, so "
         f"the source stalls until RESET SOURCE SPLITS {sql_name(source_name)}"
@@ -52,10 +52,11 @@ def stall_notice(source_name: str, lost: Collection[str]) -> str:
 
 
 def with_stored_ends(left: Upstream | None, kind: Connector, states: Mapping[str, SplitState]) -> Upstream | None:
-    """``left`` is an upstream that a source leaves. Returns this upstream with additional splits. These are the splits
-    in ``states`` whose positions show where the splits end.
+    """Adds splits to ``left``, the upstream that a source leaves, and returns the result. The added splits are those in
+    ``states`` whose positions contain the end of the split.
 
-    These splits may no longer exist upstream. The number of unread records in these splits is an upper limit.
+    The added splits may no longer exist upstream. Therefore, numbers of unread records that are computed from their
+    ends are upper limits.
     """
     if not isinstance(kind, RangedConnector):
         return left

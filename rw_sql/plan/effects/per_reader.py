@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def for_each_reader(snapshot: Snapshot, source: SourceRecord, lower_one: Callable[[Reader], Plan]) -> Plan:
-    """Returns the plan of a statement on a source. The plans for the source's readers are joined into one operation.
+    """Plans a statement on a source for each of the source's readers, and joins the plans into one operation.
 
     A source that is not shared and has no readers yet is planned as if it had no splits.
     """
@@ -42,8 +42,8 @@ def for_each_reader(snapshot: Snapshot, source: SourceRecord, lower_one: Callabl
 
 
 def joined(snapshot: Snapshot, readers: tuple[Reader, ...], plans: list[Plan]) -> Plan:
-    """Joins the plans of several readers. A change that several plans contain occurs only once in the result. If only
-    some of the plans contain a result row, the row names the views to whose readers the row applies."""
+    """Joins the plans of several readers. A change that occurs in several plans occurs only once in the result. If a
+    result row does not occur in all plans, the row names the views to whose readers it applies."""
     operations = [plan.operation for plan in plans if plan.operation is not None]
     changes: list[Change] = []
     for operation in operations:
@@ -86,8 +86,8 @@ def _in_parts(readers: tuple[Reader, ...], previews: list[Preview]) -> Preview:
 
 
 def _answers(readers: tuple[Reader, ...], plans: list[Plan]) -> tuple[ResultRow, ...]:
-    """Merges result rows. Equal rows become one row. If a row applies only to some of the readers, the names of these
-    readers' views are added to the row."""
+    """Merges the result rows of several readers. Equal rows become one row. If a row does not apply to all readers, the
+    names of the views whose readers it concerns are added to the row."""
     said: dict[ResultRow, list[str]] = {}
     for reader, plan in zip(readers, plans, strict=True):
         for row in plan.changes:

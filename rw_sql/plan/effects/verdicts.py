@@ -1,4 +1,5 @@
-"""Computes the verdict on moving a split: how many offsets will be read twice, and how many will never be read."""
+"""Computes the verdict on moving a split: how many offsets the source will read a second time, and how many it will
+never read."""
 
 from __future__ import annotations
 
@@ -39,11 +40,11 @@ UNTOLD_SPLIT = "UNKNOWN (the brokers report no cluster id)"
 """The verdicts for a split whose offsets before and after the move cannot be compared."""
 
 OTHER_RECORDS = "UNKNOWN (other records)"
-"""The verdict for a split from which the source would select other records than before the change."""
+"""The verdict for a split from which the source would select different records than before the change."""
 
 UNCERTAIN_READS = "the upstream did not always report the split's identity"
-"""If the source may have read some of the records from another incarnation of the split, counts are upper limits. This
-text is the reason that is shown for such counts."""
+"""The reason that is shown if counts are upper limits because the source may have read some of the records from another
+incarnation of the split."""
 
 CUT_SPLIT = "UNKNOWN (log cut at {cut})"
 """The verdict for a split whose upstream has lost records that the source has read; ``cut`` is the first lost
@@ -53,8 +54,8 @@ offset."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The effect of moving a split, in words and counts of offsets. If ``is_exact`` is false, the counts are upper
-    limits. ``sizes`` are the numbers of repeated and skipped bytes, if offsets do not count the bytes of the split's
-    log."""
+    limits. ``sizes`` are the numbers of repeated and skipped bytes; None if the upstream does not list the files of the
+    split's log."""
 
     text: str
     duplicates: int = 0
@@ -66,9 +67,9 @@ class Verdict:
 def counted(
     duplicates: int, gaps: int, *, is_exact: bool = True, why: str = "", sizes: tuple[int, int] | None = None
 ) -> Verdict:
-    """The verdict as text: NONE, ``DUPLICATES n``, ``GAP n`` or both; with ``at most`` and the reason if the counts
-    are not exact. The text shows ``sizes``, the numbers of repeated and skipped bytes, in place of the counts of
-    offsets."""
+    """Returns the verdict for these counts. Its text is NONE, ``DUPLICATES n``, ``GAP n``, or both of the latter. If
+    the counts are not exact, the text contains ``at most`` and the reason ``why``. If ``sizes`` is given, the text
+    shows these numbers of repeated and skipped bytes in place of the counts of offsets."""
     if duplicates <= 0 and gaps <= 0:
         return Verdict(text="NONE", is_exact=is_exact)
     most = "" if is_exact else "at most "
@@ -101,12 +102,12 @@ def with_cuts(
     positions: Positions,
     *after: Mapping[str, SplitState],
 ) -> Positions:
-    """Sets ``Positions.cuts``. If the upstream has lost offsets of a split before a position of the split, ``cuts``
-    maps this split to the first lost offset.
+    """Returns the positions with ``Positions.cuts`` set. ``cuts`` maps each split to the first offset that the upstream
+    has lost, if this offset is before a position of the split.
 
-    Examines the positions in ``positions``, and the positions in ``after``, which a move would set. The upstream is
-    contacted only for splits whose log has a later term (Kafka: leader epoch) than the position. ``name`` is the name
-    of the connector.
+    Examines the positions in ``positions``, and the positions in ``after``, which a move would set. The function
+    contacts the upstream only for splits whose log has a later term (Kafka: leader epoch) than the position. ``name``
+    is the name of the connector.
     """
     cuts: dict[str, int] = {}
     for states in (positions.states, *after):
@@ -131,12 +132,11 @@ def verdict(
     positions: Positions,
     read_topics: Collection[str],
 ) -> Verdict:
-    """Returns the effect of moving a split to ``new``. The effect consists of counts that are derived from the offsets
-    in the log, or is UNKNOWN with a reason.
+    """Returns the effect of moving a split to ``new``. The verdict contains counts, which are derived from the offsets
+    in the source's log, or it is UNKNOWN with a reason.
 
-    A gap consists of the never-read offsets between the last record that was read and ``new``. Duplicates are the
-    offsets at or after ``new`` that have been read already. ``read_topics`` are the topics of all splits that have
-    positions.
+    The gap consists of the offsets before ``new`` that the source would never read. Duplicates are the offsets at or
+    after ``new`` that the source has already read. ``read_topics`` are the topics of the splits that have a position.
     """
     old, seen = positions.states.get(split), upstream.splits.get(split)
     if new is None:
@@ -183,8 +183,9 @@ def verdict(
 
 
 def _identity(*states: UpstreamSplit | SplitState | None) -> tuple[str | None, str | None]:
-    """The cluster and the incarnation that these states share. All states must have the same incarnation. The cluster
-    is None if no state contains a cluster, and the incarnation is None if no state contains an incarnation."""
+    """The cluster and the incarnation of these states. All states that contain an incarnation must contain the same
+    one. The cluster is None if no state contains a cluster, and the incarnation is None if no state contains an
+    incarnation."""
     known = [state for state in states if state is not None]
     cluster = next((state.cluster for state in known if state.cluster), None)
     return cluster, next((state.incarnation for state in known if state.incarnation), None)
@@ -193,8 +194,8 @@ def _identity(*states: UpstreamSplit | SplitState | None) -> tuple[str | None, s
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Move:
     """A move of a split from offset ``old`` to ``new``. ``start`` is the first offset that the upstream has. ``reads``
-    are the offsets that were read; without ``reads``, all offsets before ``old`` have been read if ``is_read`` is true.
-    ``is_complete`` is true if no commits are missing from the log."""
+    are the offsets that were read; None if the log does not show them. In that case, ``is_read`` is True if all offsets
+    before ``old`` were read. ``is_complete`` is True if no commits are missing from the log."""
 
     new: int
     old: int | None
@@ -204,7 +205,7 @@ class _Move:
     is_complete: bool
 
     def within(self, seen: UpstreamSplit) -> _Move:
-        """Returns the move with places in the files of the split's log instead of offsets."""
+        """Returns the move with each offset replaced by its place in bytes in the files of the split's log."""
         reads = self.reads
         if reads is not None:
             reads = IncarnationReads(
@@ -222,8 +223,8 @@ class _Move:
         )
 
     def sizes(self, seen: UpstreamSplit) -> tuple[int, int]:
-        """Returns the numbers of repeated and skipped bytes. If the upstream has removed skipped files, the number of
-        skipped bytes is unknown, and at least MOST_COUNTED."""
+        """Returns the numbers of repeated and skipped bytes. If the upstream has removed files that the move skips, the
+        number of skipped bytes is unknown, and the result contains MOST_COUNTED."""
         duplicates, gaps, _ = self.within(seen).counts()
         first = min(seen.files[0][0], self.new)
         spans, reached = ((), self.old or 0) if self.reads is None else (self.reads.spans, self.reads.reached)
@@ -254,7 +255,8 @@ class _Move:
         return duplicates, gaps, why
 
     def _certainly_reached(self, reads: IncarnationReads) -> int:
-        """Returns a lower bound of the offset up to which the source has read the incarnation that the upstream has."""
+        """Returns a lower bound for the offset up to which the source has read the incarnation that the upstream has at
+        present."""
         reached = reads.certain_reached
         if reached is None:
             reached = self.start if self.old is None else self.old
@@ -276,9 +278,10 @@ def preview_splits(
     """Returns the rows of a preview's table of splits. The table has one row for every split that is known before or
     after the move.
 
-    ``after`` maps splits to their new positions; None means that the split is no longer read. If a split is missing
-    from ``after``, its position is unchanged or unknown. ``left`` is the upstream that the source leaves. The records
-    of that upstream after the old positions will never be read.
+    ``after`` maps splits to their new positions. A split that is mapped to None, or is missing from ``after``, is not
+    read after the move. If the upstream does not respond, a missing split has the verdict UNREACHABLE. ``left`` is the
+    upstream that the source leaves, if the move changes the upstream. The source will never read the records of
+    ``left`` after the old positions.
     """
     rows = []
     read_topics = frozenset(kind.split_topic(known) for known in positions.states)
@@ -313,11 +316,11 @@ def without_identity(
     after: Mapping[str, SplitState | None],
     upstream: Upstream,
 ) -> tuple[SplitPreview, ...]:
-    """Returns the rows of a preview, corrected for an upstream that does not report its identity. Such an upstream may
-    be a different upstream than before.
+    """Corrects the rows of a preview for an upstream that does not report its identity, and that may therefore not be
+    the upstream from which the source has read. Returns the corrected rows.
 
-    The verdict on a split that keeps its position becomes UNKNOWN, because the upstream may have another record at the
-    split's offset.
+    The verdict on a split that keeps its position becomes UNKNOWN, because the record at this position may differ from
+    the record that the former upstream has there.
     """
     return tuple(
         replace(row, verdict=UNTOLD_SPLIT, duplicates=0, gaps=0, is_exact=True, sizes=None)
@@ -335,8 +338,8 @@ def without_identity(
 def with_other_records(
     rows: Iterable[SplitPreview], restored: Collection[str] = ()
 ) -> tuple[tuple[SplitPreview, ...], bool]:
-    """Corrects the rows of a preview for new properties that select other records of the splits. Returns the rows, and
-    True if a row has the verdict OTHER_RECORDS.
+    """Corrects the rows of a preview for new properties that select different records of the splits. Returns two
+    results: the corrected rows, and whether a row has the verdict OTHER_RECORDS.
 
     Some records that only the new properties select may be before a split's position. The source does not read these
     records, and their number is not known. The rows of the splits ``restored`` stay unchanged, because the new
@@ -356,7 +359,7 @@ def with_other_records(
 
 
 def shown_offset(kind: Connector, offset: int) -> str:
-    """An offset in the upstream's own notation."""
+    """Returns an offset in the notation of the upstream."""
     return kind.show_position(offset) if isinstance(kind, ChangeConnector) else str(offset)
 
 
@@ -372,8 +375,8 @@ def _written(
 
 
 def _left_behind(old: SplitState | None, seen: UpstreamSplit, why: str) -> SplitPreview:
-    """Returns the row for a split that the source no longer reads. The row shows how many of the split's records will
-    never be read."""
+    """Returns the row for a split that the source no longer reads. The row shows how many of the split's records the
+    source will never read. If ``why`` is not empty, this number is an upper limit."""
     unread = seen.end - max(old.offset, seen.start) if old is not None and not seen.is_endless else 0
     sizes = (0, seen.behind(old.offset)) if old is not None and seen.files else None
     found = counted(0, unread, is_exact=not why, sizes=sizes)

@@ -1,6 +1,6 @@
-"""Plans a script's statements without Spark, upstreams and jobs, for ``rw-sql check``.
+"""Plans a script's statements for ``rw-sql check``, without access to Spark, upstreams or jobs.
 
-Imports: every other package of ``plan``. Begin with ``script``, which checks one statement after another. The module
-``assumed_catalog`` contains the objects to which later statements may refer, and ``inspector`` determines which facts
-remain unchecked.
+This package may import every other package of ``plan``. Begin reading with ``script``, which checks one statement after
+another. The module ``assumed_catalog`` records the objects to which later statements may refer, and ``inspector``
+records which facts remain unchecked.
 """

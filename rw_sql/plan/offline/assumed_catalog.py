@@ -1,4 +1,5 @@
-"""Represents the catalog that the statements of a script would produce, with a record of the uncertain parts."""
+"""Represents the catalog that the statements of a script would produce, and records which parts of this catalog are
+uncertain."""
 
 from __future__ import annotations
 
@@ -41,8 +42,8 @@ change the object's columns."""
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of checking one statement, and its effect on the catalog. ``changes`` is None if the statement cannot
-    be planned."""
+    """The result of checking one statement, and the statement's effect on the catalog. ``changes`` is None if the
+    statement cannot be planned."""
 
     errors: list[SqlError] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
@@ -53,10 +54,10 @@ class Outcome:
 
 
 class AssumedCatalog:
-    """The catalog that results from the statements checked so far. The effect of a statement that could not be planned
-    is only approximated.
+    """The catalog that results from the statements checked so far. For a statement that could not be planned, the
+    catalog contains only an approximation of the statement's effect.
 
-    ``of_spark`` are the names of Spark tables. The script creates these tables, or the caller declares them.
+    ``of_spark`` are the names of the Spark tables that the script creates or that the caller declares.
     """
 
     def __init__(self, snapshot: Snapshot, of_spark: Iterable[str]) -> None:
@@ -64,7 +65,7 @@ class AssumedCatalog:
         self.of_spark = {name.lower() for name in of_spark}
         self.parameters: dict[str, str] = {}
         self.unsure: set[int] = set()
-        """The ids of objects whose own statements have errors."""
+        """The ids of objects whose CREATE or ALTER statements have errors."""
         self.no_columns: set[int] = set()
         """The ids of objects with unknown columns."""
         self.no_keys: set[int] = set()
@@ -85,7 +86,7 @@ class AssumedCatalog:
         return self.parameters.get(name, SESSION_PARAMETERS[name].default)
 
     def has_untyped(self, ids: Iterable[int]) -> bool:
-        """True if one of the objects has columns whose types are not known."""
+        """True if one of the objects is a view that has a column of unknown type."""
         views = (record for record in map(self.snapshot.get, ids) if isinstance(record, MaterializedViewRecord))
         return any(kind == UNKNOWN_TYPE for view in views for _, kind in schema_columns(view.schema))
 
@@ -94,13 +95,13 @@ class AssumedCatalog:
         return frozenset(name for name, _ in relation_of(record).columns) if record is not None else frozenset()
 
     def is_undropped(self, statement: Statement, error: SqlError) -> bool:
-        """True if ``error`` states that a name is in use, and the name is in use only because an earlier DROP statement
-        has an error."""
+        """True if ``error`` states that a name is in use, and the name would be free if an earlier DROP statement did
+        not have an error."""
         name = getattr(statement, "name", None)
         return error.kind is DUPLICATE_OBJECT and name is not None and name.key in self._undropped
 
     def follow(self, statement: Statement, outcome: Outcome) -> None:
-        """Applies the known effect of a statement to the catalog."""
+        """Applies the effect of a statement to the catalog, as far as this effect is known."""
         plan = outcome.plan
         if plan is not None and plan.session is not None:
             name, value = plan.session
@@ -157,7 +158,7 @@ class AssumedCatalog:
                 self.no_columns |= set(ids)
 
     def see_spark(self, text: str) -> None:
-        """Applies the known effect of a Spark statement to the catalog."""
+        """Records the effect of a Spark statement, as far as this effect is known."""
         for kind, made in made_by_spark(text):
             last = made.rpartition(".")[2]
             if kind == FUNCTION:
@@ -172,8 +173,8 @@ class AssumedCatalog:
             self.parameters.pop(SEARCH_PATH, None)
 
     def know_by_name(self, text: str) -> None:
-        """Handles statements that do not parse. For a CREATE, records the name of the object. For an ALTER, marks the
-        columns of the object as unknown."""
+        """Handles a statement that does not parse. For a CREATE, records the name of the object. For an ALTER, marks
+        the columns of the object as unknown."""
         altered = _ALTERED.match(text)
         if altered is not None:
             last = (altered[2] or altered[3].lower()).replace('""', '"')

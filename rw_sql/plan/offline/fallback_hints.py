@@ -1,4 +1,4 @@
-"""Adds hints with a remedy to errors that state only the problem."""
+"""Provides hints for errors that have no hint of their own. Each hint states how to solve the problem."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _EXAMPLES = {"duration": "10s", "boolean": "true", "timestamp": "2026-01-31 08:0
 
 
 def hint_for(error: SqlError, statement: Statement | None) -> str:
-    """A hint for an error that has no hint."""
+    """Returns a hint for an error that has no hint of its own."""
     match error.kind:
         case kind if kind is UNTERMINATED:
             return "close it with the sign that opened it: ' with ', \" with \", /* with */"

@@ -1,9 +1,9 @@
-"""The Inspector of ``rw-sql check``.
+"""Defines the Inspector of ``rw-sql check``.
 
-The inspector reads the catalog. For all facts that are not in the catalog, it returns assumed values with which every
-check passes.
+The inspector reads the catalog. For facts that are not in the catalog, it returns assumed values with which the checks
+of these facts pass.
 
-Each assumption is recorded, so that the report can list the facts that were not checked.
+The inspector records each assumption. From these records, the report lists the facts that were not checked.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ JOBS = "which views are being built and which tables are being refreshed"
 OPERATIONS = "the past operations of the warehouse"
 
 ASSUMED_OFFSET = 2**40
-"""The position that offline checks assume for readers. This position is so high that no shift backwards leads to a
-negative offset."""
+"""The position that offline checks assume for readers. This position is so high that no statement that shifts it
+backwards reaches a negative offset."""
 
 SELF_CONTAINED = frozenset({"datagen"})
-"""Connectors that generate their data themselves. No other system is contacted when the state of such a connector's
-upstream is read."""
+"""The connectors that generate their data themselves. Reading the upstream of such a connector contacts no other
+system."""
 
 
 class Unanswerable(Exception):  # noqa: N818 - no error: the statement may be right
     """Raised if a lowering needs a fact for which no value can be assumed.
 
-    ``what`` describes the fact. The check of the statement ends at this point.
+    ``what`` describes the fact. The check of the statement ends when this exception is raised.
     """
 
     def __init__(self, what: str) -> None:
@@ -82,8 +82,8 @@ class OfflineInspector:
     """An Inspector that reads only a catalog. ``unchecked`` lists the facts that the inspector could not determine, in
     the order in which these facts were needed.
 
-    For some facts, no value is plausible for every upstream and every job. If such a fact is needed, the methods of an
-    offline inspector raise Unanswerable.
+    Some facts have no value that is plausible for every upstream and every job. A method that would return such a fact
+    raises Unanswerable.
     """
 
     def __init__(
@@ -94,9 +94,9 @@ class OfflineInspector:
         readers: Sequence[MaterializedViewRecord] = (),
         ask_spark: Callable[[AnalyzedQuery], QueryAnalysis | None] | None = None,
     ) -> None:
-        """``columns`` are the known columns of the statement's query. ``readers`` are the views that are planned again
-        together with the view whose query changes. ``ask_spark`` is a function that calls Spark's analyzer, and that
-        returns None if the columns of an input are not known."""
+        """``columns`` are the known columns of the statement's query. If the statement changes the query of a view,
+        ``readers`` are the views that must be planned again together with this view. ``ask_spark`` is a function that
+        calls Spark's analyzer, and returns None if the columns of an input are not known."""
         self._snapshot = snapshot
         self._columns = columns
         self._readers = readers
@@ -105,7 +105,7 @@ class OfflineInspector:
 
     @property
     def unchecked(self) -> tuple[str, ...]:
-        """The facts that were needed but unknown."""
+        """The facts that a lowering needed but that the inspector could not determine."""
         return tuple(self._noted)
 
     def note(self, what: str) -> None:
@@ -164,7 +164,8 @@ class OfflineInspector:
 
 
 class _Upstreams:
-    """Assumes that every upstream responds and has no splits, and that every target accepts all rows."""
+    """The port for upstreams and targets. Assumes that every upstream responds and has no splits, and that every target
+    accepts all rows."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note
@@ -184,7 +185,7 @@ class _Upstreams:
     def offsets_at(
         self, connector: str, options: PlannedOptions, milliseconds: int, splits: tuple[str, ...]
     ) -> dict[str, int]:
-        """Raises SqlError if the connector does not support looking up offsets by time."""
+        """Returns ASSUMED_OFFSET for each split. Raises SqlError if the connector cannot look up offsets by time."""
         kind = registry.connector(connector)
         if isinstance(kind, PlainConnector) and _is_left_out(kind, "offsets_at"):
             kind.offsets_at(visible(options), milliseconds, splits)
@@ -278,8 +279,8 @@ class _Upstreams:
 
 
 class _StoredPositions:
-    """Returns the positions in the catalog. A position below ASSUMED_OFFSET is raised to ASSUMED_OFFSET, so that no
-    shift makes a position negative."""
+    """The port for positions. Returns the positions in the catalog, but raises each position below ASSUMED_OFFSET to
+    ASSUMED_OFFSET. Therefore, no shift makes a position negative."""
 
     def __init__(self, snapshot: Snapshot, note: Callable[[str], None]) -> None:
         self._snapshot = snapshot
@@ -324,7 +325,8 @@ class _StoredPositions:
 
 
 class OfflineJobs:
-    """The jobs of the objects in the catalog. The states of these jobs are unknown."""
+    """The port for jobs. The states of jobs are unknown offline: the results contain no status, owner or backlog, and
+    :meth:`backfills` raises Unanswerable."""
 
     def statuses(self) -> Mapping[str, JobStatus]:
         return {}
@@ -370,7 +372,8 @@ class _Tables:
 
 
 class _Queries:
-    """Analyzes queries with Spark's analyzer if it is available, otherwise from their text."""
+    """The port for the analysis of queries. Calls Spark's analyzer if it is available. Otherwise, analyzes the text of
+    the query."""
 
     def __init__(
         self,
@@ -406,9 +409,9 @@ class _Queries:
         return self._answer_of_reader(analyzed) or answer_query(analyzed, self._columns)
 
     def _answer_of_reader(self, analyzed: AnalyzedQuery) -> QueryAnalysis | None:
-        """The analysis for a view that is planned again; None for the statement's own query.
+        """The analysis of a view in ``readers``, which is planned again; None for the statement's own query.
 
-        An unknown type is assumed to be the view's current type.
+        If the type of a column is unknown, the view's current type is assumed.
         """
         given = {relation.name: columns_known(relation.columns) for relation in analyzed.relations}
         readers = [reader for reader in self._readers if self._input_names(reader) == given.keys()]
@@ -455,7 +458,7 @@ class _Secrets:
 
 
 def _is_left_out(kind: PlainConnector, method: str) -> bool:
-    """True if a connector does not implement a method. In this case, the connector inherits the method of the base
-    class, which refuses every call."""
+    """True if a connector does not implement the method, but inherits the base class's method, which refuses every
+    call."""
     made: object = getattr(type(kind), method)
     return made is getattr(PlainConnector, method)

@@ -1,4 +1,4 @@
-"""Decides whether an error of a lowering is a finding, or only a result of facts that are unknown offline."""
+"""Decides whether an error of a lowering is a finding, or only a consequence of facts that are unknown offline."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _OF_OPTIONS = frozenset({UNKNOWN_PROPERTY, INVALID_PROPERTY})
 
 
 def is_of_the_world(statement: Statement, error: SqlError, inspector: OfflineInspector) -> bool:
-    """True if this error could be confirmed only by an upstream, by a reader's position, by Spark, or by the machine on
-    which the statement runs."""
+    """True if it depends on facts that are unknown offline whether the statement has this error. Such facts are the
+    state of an upstream, a reader's position, Spark's analysis, and the machine on which the statement will run."""
     match error.kind:
         case kind if kind is SPLITS_UNKNOWN:
             return bool(inspector.unchecked)
@@ -66,8 +66,8 @@ def is_of_the_world(statement: Statement, error: SqlError, inspector: OfflineIns
 
 
 def follows_from_blocked(statement: Statement, error: SqlError) -> bool:
-    """True if the statement refers to an object whose CREATE statement has errors, so that the error may be a mere
-    consequence of an earlier error."""
+    """Judges an error of a statement that refers to an object whose CREATE statement has errors. True if this error may
+    be a mere consequence of those errors."""
     kept = _OF_OTHERS | _OF_WORDS
     if error.kind is NOT_SUPPORTED and is_of_a_part(statement, error):
         return False

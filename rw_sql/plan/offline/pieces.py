@@ -1,4 +1,4 @@
-"""Splits a script into its statements, even if some of them do not parse."""
+"""Splits a script into its statements, even if some of the statements do not parse."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ _END_OF_COMMENT = re.compile(rf"\*/|\n(?=\s*{_BEGINS})", re.IGNORECASE | re.VERB
 def pieces_of(text: str) -> Iterator[ScriptStatement]:
     """The statements of a script.
 
-    If a statement has an unclosed quote, its piece extends to the end of the script. :func:`rest_of` splits such a
-    piece.
+    A piece is the text of one statement. If a statement has an unclosed quote, its piece extends to the end of the
+    script. :func:`rest_of` splits such a piece.
     """
     yield from split_script(text)
 
 
 def rest_of(piece: ScriptStatement, error: SqlError) -> tuple[ScriptStatement, tuple[ScriptStatement, ...]]:
-    """Splits a piece that does not parse. Returns the first part of the piece, and the statements that follow in the
-    piece.
+    """Splits a piece that does not parse, because it may contain several statements. Returns the first part, and the
+    statements that follow it in the piece.
 
-    If a quote is unclosed, the first part ends at a ``;`` that is inside the quote and at the end of a line. If a ``;``
-    seems to be missing, the first part ends before a line that begins like a statement. If a comment before a statement
-    is unclosed, the first part ends at the first ``*/`` in this comment, or before a line that begins like a statement.
-    If no such place exists, the piece is returned unchanged.
+    If a quote is unclosed, the first part ends at a ``;`` at the end of a line inside the quote. If a ``;`` seems to be
+    missing, the first part ends before a line that begins like a statement. If a comment before a statement is
+    unclosed, the first part ends at the first ``*/`` in this comment, or before a line that begins like a statement. If
+    no such place exists, the piece is returned unchanged.
     """
     text = piece.text
     if text.startswith("/*"):
@@ -94,7 +94,7 @@ def parse_piece(text: str, catalog: CatalogView) -> Statement | None:
 
 
 def _without_an_owner(text: str) -> Statement:
-    """Parses ``text``, whose first words begin neither an rw_sql nor a Spark statement.
+    """Parses ``text``, whose first words are not the beginning of any known statement of rw_sql or Spark.
 
     The text may still be an rw_sql statement, such as SHOW with the name of a parameter. Raises SqlError for any other
     text.

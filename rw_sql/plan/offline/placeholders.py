@@ -1,5 +1,5 @@
-"""Makes placeholder records for objects whose statements have errors. A placeholder has only a name. Because of the
-placeholder, later statements find the object."""
+"""Creates placeholder records for objects whose CREATE statements have errors. A placeholder has only a name, but with
+it, later statements that refer to the object find the object."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ MADE = "source", "table", "materialized_view", "sink", "connection", "secret", "
 
 
 def created_in(text: str) -> Iterator[tuple[str, str, int]]:
-    """Returns the objects that the CREATE statements in ``text`` would create, each with its kind, its name and the
-    position of its start. The statements need not parse."""
+    """Yields the objects that the CREATE statements in ``text`` would create, as (kind, name, position of the word
+    CREATE). The statements need not parse."""
     for found in _CREATES.finditer(text):
         parts = re.split(r"\.(?=(?:[^\"]*\"[^\"]*\")*[^\"]*\Z)", found["name"])
         name = Name(parts=tuple(_folded(part.strip()) for part in parts)).key
@@ -62,8 +62,8 @@ def _folded(part: str) -> str:
 
 
 def made_by_spark(text: str) -> Iterator[tuple[str, str]]:
-    """Returns the objects that a Spark statement creates. Each object comes with its kind (RELATION, FUNCTION or
-    DATABASE), and with its name in the form for queries. A block ``BEGIN … END`` may create several objects."""
+    """Yields the objects that a Spark statement creates, as pairs (kind, name). The kind is RELATION, FUNCTION or
+    DATABASE. The name is in lower case and has no quotes. A block ``BEGIN … END`` may create several objects."""
     for start in (0, *starts_in_block(text)):
         found = _SPARKS.match(text, start)
         if found is not None:
@@ -73,7 +73,7 @@ def made_by_spark(text: str) -> Iterator[tuple[str, str]]:
 
 
 def with_placeholder(snapshot: Snapshot, kind: str, name: str) -> tuple[Snapshot, tuple[int, ...]]:
-    """Adds a placeholder with the given name to the catalog. Returns the catalog and the new ids.
+    """Adds a placeholder with the given name to the catalog. Returns the new catalog and the ids of the added records.
 
     Changes nothing if the name is in use.
     """

@@ -1,6 +1,6 @@
-"""Analyzes the query of a view or sink: its inputs, and the errors in its text.
+"""Analyzes the query of a view or sink. Finds the query's inputs and the errors in its text.
 
-The package ``rw_sql.plan.queries.analysis`` contains the analysis itself, and only :func:`read_text` calls it.
+The package ``rw_sql.plan.queries.analysis`` contains the analysis itself. Only :func:`read_text` calls this package.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Query
 
 Columns = tuple[tuple[str, str | None], ...]
-"""Columns as (name, Spark's type); the type is None if it is not known."""
+"""Columns as pairs (name, Spark type). The type is None if it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextFinding:
-    """An error in a query's text, at ``[start, end)``."""
+    """An error in a query's text. ``start`` and ``end`` are the range ``[start, end)`` of the text to which the error
+    points."""
 
     start: int
     end: int
@@ -76,14 +77,14 @@ class QueryReading:
 
 
 def is_not_built_in(name: str) -> bool:
-    """True if Spark has no built-in function with this folded name."""
+    """True if Spark has no built-in function with this name, which must be in lower case."""
     return name not in builtins()
 
 
 class _Functions:
-    """Determines whether a user may have defined a function. ``created`` are the functions that the script creates.
+    """Determines whether a function may be user-defined. ``created`` are the functions that the script creates.
 
-    ``calls_own`` is True as soon as the query calls a function that may be user-defined.
+    ``calls_own`` becomes True when the query turns out to call a function that may be user-defined.
     """
 
     def __init__(self, created: Collection[str]) -> None:
@@ -91,7 +92,7 @@ class _Functions:
         self.calls_own = False
 
     def may_be_defined(self, name: str) -> bool:
-        """True if a function with this folded name may exist that is not built into Spark."""
+        """True if a user-defined function with this name may exist. The name must be in lower case."""
         found = name in self._created or (is_not_built_in(name) and not is_mistaken_function(name, builtins()))
         self.calls_own |= found
         return found
@@ -111,10 +112,10 @@ def read_query(
 ) -> QueryReading:
     """Analyzes a query whose inputs are objects of a catalog.
 
-    ``unknown`` are the ids of objects with unknown columns. ``of_spark`` are the names of Spark tables. ``functions``
-    are the names of functions that earlier statements created in Spark. ``names_columns`` is True if the query must
-    name its columns because the statement does not list column names. ``may_read_spark`` is True if every name that is
-    not in the catalog may be a table of Spark. For ``has_strict_quotes``, see :func:`analyze`.
+    ``unknown`` are the ids of the objects whose columns are unknown. ``of_spark`` are the names of Spark tables.
+    ``functions`` are the names of functions that earlier statements created in Spark. If ``names_columns`` is True, the
+    query must name its columns, because the statement lists no column names. If ``may_read_spark`` is True, every name
+    that is not in the catalog may be a Spark table. For ``has_strict_quotes``, see :func:`analyze`.
     """
     if dialect != "spark":
         return _read_translated(query, snapshot, unknown=unknown, of_spark=of_spark)
@@ -173,8 +174,8 @@ def read_query(
 def _read_translated(
     query: Query, snapshot: Snapshot, *, unknown: Collection[int], of_spark: Collection[str]
 ) -> QueryReading:
-    """Analyzes a query in RisingWave's dialect. The columns of the query's result remain unknown, because functions are
-    not analyzed."""
+    """Analyzes a query in RisingWave's dialect. The columns of the query's result remain unknown, because the analysis
+    does not cover functions."""
     try:
         tables = to_spark(query).tables
     except SqlError:
@@ -209,7 +210,7 @@ def _read_translated(
 
 
 def columns_known(columns: tuple[tuple[str, str], ...]) -> Columns:
-    """Returns a relation's columns, with None for each unknown type."""
+    """Returns a relation's columns. Each unknown type is None."""
     return tuple((name, None if kind == UNKNOWN_TYPE else kind) for name, kind in columns)
 
 
@@ -244,8 +245,9 @@ def read_text(
     to its columns, or to None if the columns are not known.
 
     If ``names_columns`` is True, every column of the query must have a unique name. For ``has_strict_quotes``, see
-    :func:`analyze`. The caller must refuse relations that are not among the inputs. ``is_function`` is a function that
-    returns whether a user may have defined a function with a folded name. The call of such a function is not a finding.
+    :func:`analyze`. This function does not report relations that are missing from ``inputs``; the caller must refuse
+    them. ``is_function`` is a function that returns True if a function with a lower-case name may be user-defined. The
+    call of such a function is not a finding.
     """
     known = {name: _analyzed(columns) for name, columns in inputs.items()}
     found = analyze(

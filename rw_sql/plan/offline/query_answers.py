@@ -1,5 +1,5 @@
-"""Assumes a result of Spark's analysis of a query. The result contains a schema with the known columns, and the columns
-that identify rows."""
+"""Builds an assumed result of Spark's analysis of a query. The result contains a schema with the known columns, and the
+columns that identify rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.query.maintained_form import ViewQuery
 
 UNKNOWN_TYPE = "VOID"
-"""Stands for the type of a column if that type is not known. No stored column has this type."""
+"""The type that stands for an unknown column type. No stored column has this type."""
 
 _HIDDEN = "_rw_"
 _WORDS = {
@@ -48,7 +48,7 @@ class QueryColumns:
 
 
 def answer_query(request: AnalyzedQuery, known: QueryColumns | None) -> QueryAnalysis:
-    """Returns a result with which every check passes. If no columns are known, the schema of the result is empty."""
+    """Returns an assumed analysis with which every check passes. If no columns are known, its schema is empty."""
     query = read_view_query(request.query)
     return QueryAnalysis(
         schema=schema_json(_columns(request, known or QueryColumns())),
@@ -58,8 +58,8 @@ def answer_query(request: AnalyzedQuery, known: QueryColumns | None) -> QueryAna
 
 
 def written_names(query: str) -> tuple[str, ...]:
-    """Returns the names of a query's columns as spelled in the query. The result has ``*`` for columns whose number or
-    names are unknown."""
+    """Returns the names of a query's columns as spelled in the query. In the result, ``*`` stands for columns whose
+    number or names are unknown."""
     from sqlglot.errors import SqlglotError
 
     try:
@@ -70,8 +70,8 @@ def written_names(query: str) -> tuple[str, ...]:
 
 
 def _with_texts(query: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of a query's columns. For a column without a name, the result has the text of the column's expression,
-    or ``*`` if the expression is a function that may return several columns."""
+    """Completes ``names``, the names of a query's columns. An empty name is replaced with the text of the column's
+    expression, or with ``*`` if the expression is a function that may return several columns."""
     from sqlglot import exp
 
     tree = plain_tree(query)
@@ -87,7 +87,7 @@ def _text_of(item: exp.Expr) -> str:
 
 
 def schema_json(columns: Iterable[tuple[str, str | None]]) -> str:
-    """A Spark schema in JSON."""
+    """Returns the columns as a Spark schema in JSON."""
     return json.dumps({"type": "struct", "fields": [_field(name, kind or UNKNOWN_TYPE) for name, kind in columns]})
 
 
@@ -112,8 +112,9 @@ def _columns(request: AnalyzedQuery, known: QueryColumns) -> tuple[tuple[str, st
 
 
 def _keys(request: AnalyzedQuery, query: ViewQuery) -> tuple[str, ...]:
-    """Returns the key columns of a query. A row replaces an earlier row with the same values in these columns. The
-    result includes hidden columns for grouping expressions that the query does not select."""
+    """Returns the key columns of a query's result; empty if rows are only appended. A row replaces an earlier row with
+    equal values in these columns. The key columns include hidden columns for grouping expressions that the query does
+    not select."""
     if query.kind == OTHER:
         query = read_outermost(request.query)
     if query.why == SESSIONS or (query.kind in (GROUPS, ONE_ROW) and _makes_rows(query)):
@@ -134,7 +135,7 @@ def _operators(request: AnalyzedQuery, query: ViewQuery) -> frozenset[str]:
 
 
 def _makes_rows(query: ViewQuery) -> bool:
-    """True if a query may return several rows for one group."""
+    """True if a query calls a function that may return several rows for one group."""
     functions = (builtins().get(name) for name in query.calls)
     return any(function is not None and function.kind == GENERATOR for function in functions)
 
@@ -148,9 +149,9 @@ def _field(name: str, kind: str) -> dict[str, object]:
 
 
 def json_type(ddl: str) -> object:
-    """Converts a DDL type to the form of Spark's JSON.
+    """Converts a type from Spark's DDL to Spark's JSON form.
 
-    A type without parts, or an unknown type, becomes a single lower-case string.
+    The result is a dictionary for an ARRAY, MAP or STRUCT, and a single lower-case string for every other type.
     """
     text = ddl.strip()
     head, bracket, rest = text.partition("<")

@@ -1,5 +1,5 @@
-"""Finds the references in a statement: the objects on which the statement depends, and the splits that the statement
-names."""
+"""Finds the references in a statement. These are the objects on which the statement depends, and the splits that the
+statement names."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ _RELATIONS = ("table", "source", "materialized_view", "sink")
 
 
 def named_ids(snapshot: Snapshot, statement: Statement, tables: tuple[str, ...]) -> frozenset[int]:
-    """The catalog objects to which a statement refers. ``tables`` are the tables that the statement's query reads."""
+    """The ids of the catalog objects to which a statement refers. ``tables`` are the relations that the statement's
+    query reads."""
     found: set[int] = set()
     for value in _values(statement):
         match value:
@@ -73,9 +74,10 @@ def _values(holder: Any) -> Iterator[object]:
 
 
 def with_named_splits(snapshot: Snapshot, statement: Statement) -> Snapshot:
-    """Adds the splits that a statement names to the catalog if no split of their topic is known.
+    """Adds to the catalog the splits that a statement names, if the catalog knows no split of their topic.
 
-    If the script itself creates the source, its splits are not known, because only the upstream can list them.
+    If the script itself creates the source, the catalog does not contain its splits, because only the upstream can list
+    them.
     """
     if not isinstance(statement, InjectSourceOffsets | ResetSourceSplits | SkipRecord):
         return snapshot
@@ -118,8 +120,8 @@ def _splits(
 
 
 def topics_hint(snapshot: Snapshot, statement: Statement) -> str | None:
-    """The hint for a statement that names a split outside the source's topics, if the splits of these topics are not
-    known. The hint lists the topics."""
+    """The hint for a statement that names a split outside the source's topics. The hint lists these topics, because
+    their splits are not known."""
     name = getattr(statement, "name", None)
     source = snapshot.find("source", name.key) if name is not None else None
     if source is None:

@@ -1,5 +1,5 @@
-"""Removes the part of a statement that causes an error. The check can then find further errors, and later statements
-can find the object."""
+"""Removes or corrects the part of a statement that causes an error. The check can then find further errors in the
+statement, and later statements can find the object that the statement creates."""
 
 from __future__ import annotations
 
@@ -47,11 +47,12 @@ _TEXT = DataType(name="CHARACTER VARYING")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """A statement from which one error was removed.
+    """A statement in which one error has been repaired.
 
-    ``hides_columns`` is True if the created object lacks some of the intended columns.
+    ``hides_columns`` is True if the repair removed a column. The created object then lacks a column that the user
+    intended.
 
-    If an option was left out, ``removed`` is the key of this option.
+    If the repair removed an option, ``removed`` is the option's key; otherwise None.
     """
 
     statement: Statement
@@ -60,8 +61,8 @@ class Repair:
 
 
 def repaired(statement: Statement, error: SqlError) -> Repair | None:
-    """Returns the statement without the option, column or clause to which an error points; None if the error does not
-    point to such a part."""
+    """Returns the statement after the option, column or clause to which an error points has been removed or corrected.
+    Returns None if the error does not point to an option, column or clause."""
     if error.span is None or error.kind is MISSING_PROPERTY:
         return None
     changed = _without(statement, statement, error)
@@ -78,7 +79,7 @@ def repaired(statement: Statement, error: SqlError) -> Repair | None:
 
 
 def is_of_a_part(statement: Statement, error: SqlError) -> bool:
-    """True if an error points to an option, a column or a clause of the statement, not to the whole statement."""
+    """True if an error points to an option, a column or a clause. False if it points to the statement as a whole."""
     return error.span is not None and _without(statement, statement, error) is not None
 
 
@@ -146,8 +147,8 @@ def _instead_of_option(
     """Returns the option with its misspelt name corrected; for the option ``connector``, returns the option with its
     misspelt value corrected.
 
-    If the correct name is already used, or if the error is any other error, returns an empty tuple, so that the option
-    is removed.
+    Returns an empty tuple if the option must be removed. This is the case if the correct name is already used, if no
+    similar name exists, or if the error is not about a misspelling.
     """
     if option.key == "connector":
         names = sink_connector_names() if isinstance(whole, CreateSink) else connector_names()

@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from rw_sql.errors import SqlError
 
 SPARK = "spark"
-"""The kind of a Spark statement."""
+"""The value of :attr:`Checked.kind` for a Spark statement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsafeNote:
-    """The conditions for running an unsafe statement.
+    """The conditions under which an unsafe statement runs.
 
     ``switch`` is the statement that enables unsafe operations; None if the catalog already allows unsafe operations.
-    ``accepts`` are the words that the ALLOW clause of the statement may contain, and ``allows`` are the words that this
-    clause contains.
+    ``accepts`` are the words that the ALLOW clause of the statement may contain, and ``allows`` are the words that it
+    contains.
     """
 
     switch: str | None
@@ -27,7 +27,7 @@ class UnsafeNote:
     allows: tuple[str, ...]
 
     def describe(self) -> str:
-        """The note as one line of text."""
+        """Returns the note as one line of text."""
         needs = [self.switch] if self.switch is not None else []
         lacking = [word for word in self.accepts if word not in self.allows]
         if lacking:
@@ -39,12 +39,12 @@ class UnsafeNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """A statement with its errors. The statement is at ``[start, end)`` in the text of its file.
+    """A checked statement, with its errors. The statement is at ``[start, end)`` in the text of its file.
 
-    ``kind`` consists of the words that name the kind of the statement (``CREATE SOURCE``), or is SPARK. ``unchecked``
-    are the facts that only an upstream, Spark or the warehouse can provide. ``blocked_by`` are the objects in the
-    statement whose own statements have errors. An error of this statement is not reported if it may be a mere
-    consequence of an error in the statement of such an object.
+    ``kind`` contains the words that name the kind of the statement, such as ``CREATE SOURCE``, or is SPARK.
+    ``unchecked`` are the facts that only an upstream, Spark or the warehouse can provide. ``blocked_by`` are the
+    objects to which the statement refers and whose own statements have errors. An error of this statement is not
+    reported if it may be a mere consequence of those errors.
     """
 
     file: str
@@ -60,7 +60,7 @@ class Checked:
 
     @property
     def error(self) -> SqlError | None:
-        """The first error of the statement."""
+        """The first error of the statement; None if the statement has no errors."""
         return self.errors[0] if self.errors else None
 
 

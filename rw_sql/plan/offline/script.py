@@ -1,8 +1,8 @@
-"""Checks a script without running it: each statement is planned on the catalog that results from the statements before
-it.
+"""Checks a script without running it. Each statement is planned on the catalog that the earlier statements would
+produce.
 
-A statement with an error changes this catalog too, as far as the statement's effect is known. At least the name of the
-statement's object is recorded, so that the object is not reported as missing in later statements.
+A statement with an error also changes this catalog, as far as the statement's effect is known. At least the name of the
+created object is recorded. Therefore, the errors of later statements do not report the object as missing.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ _SPARKS_OWN = "Spark's own statements"
 
 
 class ScriptChecker:
-    """Checks files in order, each on the catalog that results from the files before it.
+    """Checks files in order. Each file is checked on the catalog that the earlier files would produce.
 
-    ``ask_spark`` is a function that passes a query to Spark's analyzer. Without this function, queries are checked
+    ``ask_spark`` is a function that passes a query to Spark's analyzer. If ``ask_spark`` is None, queries are checked
     without Spark. ``spark_tables`` are the names of Spark tables that queries may read.
     """
 
@@ -88,7 +88,7 @@ class ScriptChecker:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The catalog that results from the statements so far."""
+        """The catalog that the statements checked so far would produce."""
         return self._assumed.snapshot
 
     @snapshot.setter
@@ -100,33 +100,31 @@ class ScriptChecker:
         return is_relation(self.snapshot, name, self._assumed.search_path)
 
     def has_schema(self, name: str | None = None) -> bool:
-        """True if a schema with this name exists. If no name is given, the result is True if any schema other than
-        ``public`` exists."""
+        """True if a schema with this name exists. Without a name, True if any schema other than ``public`` exists."""
         return is_schema(self.snapshot, name) if name is not None else bool(self.snapshot.all("schema"))
 
     def has_database(self, name: str) -> bool:
-        """True if a statement of the script creates a Spark database with this name. Without a catalog, the result is
-        also True for a name that is not similar to a schema's name in the script: a Spark database may have this
-        name."""
+        """True if a statement of the script creates a Spark database with this name. If the check has no catalog, also
+        True for every name that is not similar to the name of a schema, because a Spark database may have this name."""
         if name in self._assumed.databases:
             return True
         schemas = (PUBLIC, *(record.name for record in self.snapshot.all("schema")))
         return not self._has_catalog and not near_names(name, schemas)
 
     def has_parameter(self, name: str) -> bool:
-        """True if a session parameter with this name exists, or if the name is clearly a misspelling of a parameter's
-        name."""
+        """True if a session parameter has this name, or if the name is clearly a misspelling of a parameter's name."""
         return name in SESSION_PARAMETERS or ("_" in name and bool(near_names(name, SESSION_PARAMETERS, most=1)))
 
     def announce(self, text: str, file: str) -> None:
-        """Records the names that a file creates, so that an error in an earlier file can name this file."""
+        """Records the names of the objects that a file creates. If an earlier file refers to such a name, the error can
+        then name this file."""
         line, counted = 1, 0
         for _, name, start in created_in(text):
             line, counted = line + text.count("\n", counted, start), start
             self._made.setdefault(name, []).append((file, start, line))
 
     def check(self, text: str, file: str) -> Iterator[Checked]:
-        """Yields the statements of a file in the order of the text, each with its errors."""
+        """Checks the statements of a file in order. Yields each statement with its errors."""
         for piece in pieces_of(text):
             yield from self.check_piece(piece, text, file)
         if self._block is not None:
@@ -140,8 +138,8 @@ class ScriptChecker:
             yield replace(_blank(began, file, "BEGIN UNSAFE"), errors=(began.locate(_at_start(error), text, file),))
 
     def check_piece(self, piece: ScriptStatement, text: str, file: str) -> Iterator[Checked]:
-        """Yields one statement of a file, and any further statements that the text of this statement turns out to
-        contain."""
+        """Checks one piece of a file. Yields the statement in the piece, and all further statements that the piece
+        turns out to contain."""
         waiting = [piece]
         while waiting:
             checked, rest = self._check_piece(waiting.pop(0), text, file)
@@ -214,8 +212,8 @@ class ScriptChecker:
         )
 
     def _hinted(self, error: SqlError, piece: ScriptStatement, file: str) -> SqlError:
-        """Returns the error. If the error is about an unknown name that a later statement creates, the hint names that
-        statement."""
+        """Adds a hint to an error about an unknown name that a later statement creates, and returns the error. The hint
+        names the place of that statement."""
         if error.span is None:
             error.span = _at_start(error).span
         if error.kind is UNDEFINED_OBJECT and error.span is not None:
@@ -258,8 +256,8 @@ class ScriptChecker:
     def _plan(self, statement: Statement, *, is_explained: bool = False) -> Outcome:
         """Lowers a statement.
 
-        If an error concerns only one part of the statement, lowers the statement again without that part, until there
-        is no further error.
+        If an error concerns only one part of the statement, lowers the statement again without that part. Repeats this
+        until no such error is left.
         """
         outcome = Outcome()
         try:
@@ -365,7 +363,7 @@ class ScriptChecker:
     def _readers(self, statement: Statement) -> tuple[MaterializedViewRecord, ...]:
         """If the statement changes the query of a view, returns the views that read this view.
 
-        The queries of these views are planned together with the statement.
+        The statement's plan includes the queries of these views.
         """
         if not isinstance(statement, ast.CreateMaterializedView | ast.AlterMaterializedViewQuery):
             return ()
@@ -374,7 +372,8 @@ class ScriptChecker:
         return tuple(reader for reader in found if isinstance(reader, MaterializedViewRecord))
 
     def _check_spark(self, text: str, outcome: Outcome) -> None:
-        """Checks the parts of a Spark statement that concern rw_sql's objects."""
+        """Checks that a Spark statement does not change rw_sql's objects, and that the columns that it reads from them
+        exist."""
         path, snapshot = self._assumed.search_path, self.snapshot
         refused = list(refused_in_block(text))
         outcome.errors += refused
@@ -404,7 +403,8 @@ def _blank(piece: ScriptStatement, file: str, kind: str) -> Checked:
 
 
 def _passwords(statement: Statement) -> list[SqlError]:
-    """The error for a property that contains a password, if a statement cannot be planned offline."""
+    """Returns the error for a property that contains a password. This check is for statements that cannot be planned
+    offline."""
     try:
         refuse_passwords(statement)
     except SqlError as error:

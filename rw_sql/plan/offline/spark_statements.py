@@ -1,5 +1,5 @@
-"""Checks Spark's own statements. The module finds changes to rw_sql's objects, wrong columns in a SELECT from these
-objects, and rw_sql's statements in a block."""
+"""Checks Spark statements. The module finds changes to rw_sql's objects, wrong columns in a SELECT from these objects,
+and rw_sql statements in a Spark block ``BEGIN … END``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SELECT = re.compile(rf"{BLANK}*+(?:\({BLANK}*+)*+(?:SELECT|WITH)\b", re.IGNOREC
 def refused_changes(
     text: str, snapshot: Snapshot, *, search_path: Sequence[str], of_spark: Collection[str]
 ) -> list[SqlError]:
-    """The errors that a session raises for a statement that would change rw_sql's objects.
+    """The errors that a session would raise because the statement would change rw_sql's objects.
 
     ``of_spark`` are the tables and views that earlier statements created in Spark. These tables and views hide rw_sql's
     objects of the same name.
@@ -79,7 +79,7 @@ def _schemas(snapshot: Snapshot) -> list[str]:
 
 
 def refused_in_block(text: str) -> Iterator[SqlError]:
-    """The errors for rw_sql's statements in a block ``BEGIN … END`` of Spark."""
+    """The errors for rw_sql statements in a Spark block ``BEGIN … END``."""
     for start, end in ours_in_block(text):
         words = re.sub(rf"{BLANK}++", " ", text[start:end]).upper()
         words += " VIEW" if words.endswith(" MATERIALIZED") else ""
@@ -99,10 +99,10 @@ def wrong_columns(
     of_spark: Collection[str],
     functions: Collection[str],
 ) -> tuple[list[SqlError], bool]:
-    """Returns the errors of a SELECT over rw_sql's objects, and whether the whole SELECT could be checked.
+    """Returns two results: the errors of a SELECT from rw_sql's objects, and True if the SELECT could be checked
+    completely.
 
-    A relation that is not an object of rw_sql may be a table or view of Spark. The columns of such a relation are not
-    known.
+    A relation that is not an object of rw_sql may be a Spark table or view, whose columns are not known.
     """
     if not _SELECT.match(text):
         return [], False
@@ -122,5 +122,6 @@ def wrong_columns(
 
 
 def _is_about_position(error: SqlError, text: str) -> bool:
-    """True if an error is about a hidden column such as ``_rw_offset``, which a SELECT from a source can use."""
+    """True if an error is about a hidden column such as ``_rw_offset``. This is not an error, because a SELECT from a
+    source can use these columns."""
     return error.kind is UNDEFINED_COLUMN and error.span is not None and text.startswith(_HIDDEN, error.span.start)

@@ -1,7 +1,8 @@
-"""Defines the interface to facts outside the catalog. It consists of the protocol ``Inspector``, and of the records
-that the inspector's methods return. ``Inspector`` consists of one small protocol (port) per topic.
+"""Defines the interface to facts outside the catalog. The interface consists of the protocol ``Inspector``, of one
+protocol (*port*) per topic, and of the records that the ports' methods return. Each property of ``Inspector`` returns a
+port.
 
-The runtime implements the ports (``runtime/control/inspector.py``). For ``rw-sql check``, ``plan/offline`` implements
-the ports, and the tests implement the ports with prepared values. Imports: ``model``, ``connectors``, ``checkpoints``.
-Begin with ``inspector``.
+There are three implementations: ``runtime/control/inspector.py`` for sessions, ``plan/offline`` for ``rw-sql check``,
+and prepared values in the tests. This package may import only ``model``, ``checkpoints``, and the layers below
+``model``, such as ``connectors``. Begin reading with ``inspector``.
 """

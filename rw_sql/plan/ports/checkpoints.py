@@ -1,5 +1,5 @@
-"""Defines the port for foreign checkpoints, and for the tables and files that the jobs of these checkpoints read. A
-foreign checkpoint is the checkpoint of a job that rw_sql does not run."""
+"""Defines the port for foreign checkpoints. A foreign checkpoint is the checkpoint of a job that rw_sql does not run.
+The port also covers the tables and files that such jobs read."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointLook:
-    """A checkpoint. If a query in this process uses the checkpoint, ``running`` is the name of this query in
-    messages."""
+    """A checkpoint. If a query that runs in this process uses the checkpoint, ``running`` is the name by which messages
+    call this query; otherwise None."""
 
     checkpoint: Checkpoint
     running: str | None = None
@@ -24,10 +24,10 @@ class CheckpointLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointText:
-    """The last committed batch of a checkpoint, and the text of the batch's offsets.
+    """``batch`` is the last committed batch of a checkpoint, and ``text`` contains the offsets of this batch.
 
-    ``planned`` is the last planned batch. If the planned batch is later than the committed batch, the planned batch is
-    running or was interrupted.
+    ``planned`` is the last planned batch. If ``planned`` is greater than ``batch``, the planned batch is running or was
+    interrupted.
     """
 
     batch: int
@@ -36,38 +36,39 @@ class CheckpointText:
 
 
 class CheckpointPort(Protocol):
-    """Reads foreign checkpoints, and the tables and files that their jobs read. Paths are spelled as in the
-    statement."""
+    """The port for foreign checkpoints, and for the tables and files that their jobs read. The methods accept paths as
+    they are spelled in the statement."""
 
     def look(self, path: str) -> CheckpointLook:
-        """The state of a checkpoint."""
+        """Returns the state of a checkpoint."""
         ...
 
     def text(self, path: str) -> CheckpointText:
-        """The last committed entry of a Structured Streaming checkpoint's offset log."""
+        """Returns the last committed entry of the offset log in a Structured Streaming checkpoint."""
         ...
 
     def undoable_rewrite(self, path: str) -> JournalEntry:
-        """The last rewrite of a checkpoint, from its journal. Raises SqlError if the rewrite cannot be undone."""
+        """Returns the last rewrite of a checkpoint, from the journal of its rewrites. Raises SqlError if this rewrite
+        cannot be undone."""
         ...
 
     def table(self, path: str) -> DeltaTable:
-        """A Delta table's id and the versions in its log."""
+        """Returns the id of a Delta table, and the versions in the table's log."""
         ...
 
     def rows_between(self, table: DeltaTable, start: int, end: int) -> VersionRows:
-        """Returns the number of rows that the versions ``[start, end)`` of a table have added, and the versions that
-        have changed existing rows."""
+        """Examines the versions ``[start, end)`` of a table. Returns the number of rows that they add, and the versions
+        that change existing rows."""
         ...
 
     def version_at(self, table: DeltaTable, milliseconds: int) -> int:
-        """The first version of a table that was committed at or after the given time."""
+        """Returns the first version of a table that was committed at or after the given time."""
         ...
 
     def file_lists(self, path: str, source: str) -> FileLists:
-        """The lists of files that a file source has read."""
+        """Returns the lists of files that a Spark file source has read."""
         ...
 
     def missing_files(self, paths: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns those of the given files that no longer exist."""
+        """Returns the files in ``paths`` that no longer exist."""
         ...

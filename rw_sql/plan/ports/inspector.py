@@ -1,6 +1,6 @@
-"""The interface through which a lowering reads facts besides the statement and the catalog.
+"""Defines the interface through which a lowering reads the facts that neither the statement nor the catalog contains.
 
-The methods of an inspector change nothing.
+The methods of an inspector have no side effects.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 class Inspector(Protocol):
     """Reads facts about upstreams, readers and jobs for one lowering.
 
-    Each call reads the current state, except that the state of each upstream is requested only once.
+    Each call reads the current state. The state of an upstream is an exception: the inspector requests it only once.
 
-    Any method raises SqlError if it cannot read its result.
+    A method raises SqlError if it cannot determine its result.
     """
 
     def after(self, snapshot: Snapshot) -> Inspector:
-        """Returns an inspector that uses ``snapshot`` as the catalog. ``snapshot`` includes the effects of uncommitted
-        statements.
+        """Returns an inspector that uses ``snapshot`` as the catalog. The snapshot may include the effects of
+        uncommitted statements.
 
-        A source that is paused only in that snapshot counts as stopped.
+        If a source is paused in ``snapshot`` but not yet in the committed catalog, its reader counts as stopped.
         """
         ...
 
     @property
     def upstreams(self) -> UpstreamPort:
-        """The port for upstreams, and for the targets of sinks."""
+        """The port for the upstreams of sources, and for the targets of sinks."""
         ...
 
     @property
@@ -53,7 +53,7 @@ class Inspector(Protocol):
 
     @property
     def tables(self) -> TablePort:
-        """The port for the tables of logs and views, and for tables in Spark."""
+        """The port for the tables that store logs and views, and for the tables in Spark."""
         ...
 
     @property
@@ -81,14 +81,15 @@ class Inspector(Protocol):
         ...
 
     def file_text(self, path: str) -> str:
-        """The text of a file that the statement names."""
+        """Returns the text of a file that the statement names."""
         ...
 
     def operations(
         self, *, is_unsafe: bool | None = None, object_name: str | None = None, since: int | None = None
     ) -> tuple[OperationRecord, ...]:
-        """Returns the operations from the table ``operations`` of the catalog, latest first.
+        """Returns operations from the table ``operations`` of the catalog, with the latest operation first.
 
-        ``is_unsafe`` and ``object_name`` select operations. ``since`` is the first epoch to return.
+        Each parameter limits the result, unless it is None. ``is_unsafe`` selects unsafe or safe operations,
+        ``object_name`` selects the operations on one object, and ``since`` is the lowest epoch to return.
         """
         ...

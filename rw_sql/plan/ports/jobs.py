@@ -1,5 +1,5 @@
-"""Defines the port for facts about the jobs. The owner of a job has reported these facts, or the facts are derived from
-the job's tables."""
+"""Defines the port for facts about jobs. The owner of a job reports these facts, or they are derived from the job's
+tables."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """The process that runs the jobs of a resource group. ``state`` is RUNNING, LATE (no heartbeat for a while),
-    SUSPENDED (stopped by a signal) or NONE (ended). ``hint`` is the command that a user should run in this state."""
+    """The process that runs, or last ran, the jobs of a resource group. ``state`` is RUNNING, LATE (the heartbeat is
+    overdue), SUSPENDED (stopped by a signal) or NONE (the process has ended). ``hint`` is the command that a user
+    should run in this state; None if no command is needed."""
 
     state: str
     name: str
@@ -38,18 +39,18 @@ class Owner:
 
 
 class JobPort(Protocol):
-    """The state of the jobs."""
+    """The port for the states of the jobs."""
 
     def owners(self) -> Mapping[str, Owner]:
-        """The last owner of each resource group that ever had an owner."""
+        """Maps each resource group that has or had an owner to its latest owner."""
         ...
 
     def serve_command(self, group: str) -> str:
-        """The command that starts a process for a resource group of this warehouse."""
+        """Returns the command that starts a process for the jobs of a resource group of this warehouse."""
         ...
 
     def statuses(self) -> Mapping[str, JobStatus]:
-        """The status that the owner last reported for each job."""
+        """Maps the id of each job to the status that the job's owner reported last."""
         ...
 
     def backfills(self) -> Mapping[str, BackfillProgress]:
@@ -57,16 +58,15 @@ class JobPort(Protocol):
         ...
 
     def being_backfilled(self) -> frozenset[str]:
-        """The ids of the jobs of views whose backfill is not complete. The result is used only for notices, unlike the
-        result of :meth:`backfills`. Therefore, a check without a warehouse may assume that no view is being
-        backfilled."""
+        """Returns the ids of the jobs of views whose backfill is not complete. Plans use this result only for notices,
+        unlike the result of :meth:`backfills`. A check without a warehouse may therefore return an empty set."""
         ...
 
     def lags(self) -> Mapping[str, int | None]:
-        """Returns, for each job, the number of records that the job has not processed yet; None if the number is
+        """Maps the id of each job to the number of records that the job has not processed yet; None if this number is
         unknown."""
         ...
 
     def metrics(self) -> tuple[Sample, ...]:
-        """Every metric that the metrics server provides."""
+        """Returns the current values of all metrics that the metrics server provides."""
         ...

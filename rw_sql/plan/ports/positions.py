@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 class Positions:
     """The positions of a reader.
 
-    ``states`` maps each split to the next record to read. ``log_version`` is the version of the log (-1 without a log),
-    and ``read_splits`` are the splits that have rows in the log.
+    ``states`` maps each split to its position, which is the next record to read. ``log_version`` is the version of the
+    log; -1 if there is no log. ``read_splits`` are the splits that have rows in the log.
 
-    ``forgotten`` are splits whose position a RESET removed; these splits do not count as new. ``lives`` maps each split
-    to its incarnations, oldest first. Each incarnation comes with those offsets in the log that were read from it.
-    ``sparse`` are the splits in which some offsets have been found to have no record. ``is_complete`` is True if the
-    log still contains all rows that were ever read. ``pieces`` maps each split to the ranges of its offsets in the log;
-    each range comes with the run that wrote it. ``is_trimmed`` is True if rows have been deleted from the log.
-    ``readings`` contains the ranges in ``pieces``, and also the ranges whose rows were deleted from the log.
-    ``reader_epoch`` is the epoch of the oldest run that may still commit to the log; None if no run was ever started.
+    ``forgotten`` are the splits whose positions a RESET removed. They do not count as new splits. ``lives`` maps each
+    split to its incarnations, oldest first. Each incarnation comes with the offsets in the log that were read from this
+    incarnation. ``sparse`` are the splits in which readers have found offsets without a record. ``is_complete`` is True
+    if the log still contains all rows that were ever read. ``pieces`` maps each split to the ranges of offsets that the
+    log contains. Each range comes with the run that wrote it. ``is_trimmed`` is True if rows have been deleted from the
+    log. ``readings`` contains the ranges in ``pieces``, and also the ranges whose rows were deleted from the log.
+    ``reader_epoch`` is the epoch of the oldest run that may still commit to the log; None if no run has ever started.
     ``cuts`` maps a split to the first offset that the upstream has lost, if this offset is before the split's position.
-    The mapping contains only splits with such an offset (:func:`rw_sql.plan.effects.verdicts.with_cuts`).
+    All other splits are absent from ``cuts``, which :func:`rw_sql.plan.effects.verdicts.with_cuts` computes.
     """
 
     states: Mapping[str, SplitState] = field(default_factory=dict)
@@ -47,10 +47,10 @@ class Positions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedRanges:
-    """The ranges of one commit. The fields are the epoch at which the run of the commit started, and the offsets
-    ``[start, end)`` that the commit contains for each split.
+    """The ranges of offsets in one commit. The fields are the epoch at which the committing run started, and the
+    offsets ``[start, end)`` that the commit contains for each split.
 
-    If the commit contains the cluster and the incarnation of its splits, ``lives`` maps each split to these two values.
+    ``lives`` maps each split to its cluster and incarnation, if the commit contains these values.
     """
 
     epoch: int
@@ -59,48 +59,49 @@ class CommittedRanges:
 
 
 class PositionPort(Protocol):
-    """The port for the positions of readers, and for the ranges that the readers have read. If ``fragment`` is not
-    given, the reader is the source's shared reader."""
+    """The port for the positions of readers, and for the ranges of offsets that the readers have read. If ``fragment``
+    is None, a method's result is about the source's shared reader."""
 
     def of(self, source_id: int, fragment: str | None = None) -> Positions:
-        """The positions of a fragment, computed from the catalog, the stored positions and the commits of the
-        fragment's log.
+        """Returns the positions of a fragment, computed from the catalog, the stored positions and the commits of the
+        source's log.
 
         The positions of a direct reader come from the checkpoint of its view.
         """
         ...
 
     def with_log(self, source_id: int) -> Positions:
-        """Does the same as :meth:`of`, and also reads which ranges the log contains. The plan of a new view's backfill
-        needs these ranges."""
+        """Does the same as :meth:`of` for the shared reader, and also determines which ranges of offsets the log
+        contains. A plan needs these ranges for the backfill of a new view."""
         ...
 
     def before(
         self, source_id: int, epoch: int, stood: tuple[StoredState, ...], fragment: str | None = None
     ) -> Mapping[str, SplitState]:
-        """The positions of a source's splits just before the operation with ``epoch`` took effect.
+        """Returns the positions of a source's splits just before the operation with ``epoch`` took effect.
 
-        ``stood`` are stored positions from before the operation. Runs that had started before the operation may have
-        made later commits. The result contains the positions after these commits.
+        ``stood`` are the positions that were stored before the operation. Runs that started before the operation may
+        have committed further records since these positions were stored. The result takes these commits into account.
         """
         ...
 
     def newest_run(self, source_id: int) -> int:
-        """The number of the newest run of a source's shared reader; 0 before the first run."""
+        """Returns the number of the newest run of a source's shared reader; 0 if there was no run yet."""
         ...
 
     def committed_ranges(
         self, source_id: int, fragment: str | None = None, *, down_to: int = 0
     ) -> tuple[CommittedRanges, ...]:
-        """The ranges that were read, oldest first. There is one entry per commit of the source's log. For a direct
-        reader, there is one entry per commit of the reader's view.
+        """Returns the ranges of offsets that were read, in the order of the commits. For the shared reader, the result
+        has one entry per commit to the source's log. For a direct reader, it has one entry per commit to the reader's
+        view.
 
-        For a shared reader, ``down_to`` limits the result to the commits from that version of the log on, so that fewer
-        commits are read. An entry that joins several commits may also contain earlier commits.
+        For the shared reader, ``down_to`` is the first version of the log to read. An entry that joins several commits
+        may nevertheless include commits before this version.
         """
         ...
 
     def watermarks(self, view_ids: tuple[int, ...]) -> Mapping[int, int]:
-        """Maps each view that drops late rows to an event time, in milliseconds since 1970. The view drops rows that
-        are older than this time."""
+        """Maps each view that drops late rows to its watermark, in milliseconds since 1970. The view drops rows whose
+        event time is before the watermark."""
         ...

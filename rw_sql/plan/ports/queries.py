@@ -15,12 +15,12 @@ STREAM, UPSERT, WHOLE = "stream", "upsert", "whole"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalyzedQuery:
-    """The parameters of :meth:`QueryPort.analyze` as one value.
+    """The parameters of :meth:`QueryPort.analyze`, as one value.
 
-    ``form`` is ``STREAM`` or ``UPSERT`` for a query that Spark itself keeps up to date, and ``WHOLE`` for a batch
-    query. ``UPSERT`` means that the query is an unfiltered aggregation with known keys. If ``closes_windows`` is True,
-    the row of each window is returned once, when the watermark passes the window's end (EMIT ON WINDOW CLOSE).
-    ``same_as`` is the text of another query that is tested for equivalence with this query.
+    ``form`` is ``STREAM`` or ``UPSERT`` for a query whose result Spark itself keeps up to date, and ``WHOLE`` for a
+    batch query. ``UPSERT`` is the form of an unfiltered aggregation with known keys. If ``closes_windows`` is True, the
+    query returns the row of each window only once, when the watermark passes the window's end (EMIT ON WINDOW CLOSE).
+    ``same_as`` is the text of a second query; the analysis tests whether it is equivalent to the first.
     """
 
     query: str
@@ -36,17 +36,17 @@ TABLESAMPLE = "TABLESAMPLE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryAnalysis:
-    """The result of an analysis. If Spark accepts the query, the result contains the schema as Spark's JSON and the key
-    columns (empty if rows are appended). Otherwise, the result is a refusal. If the only reason for the refusal is a
-    type that a table cannot store, the result also contains the schema.
+    """The result of an analysis. If the query is accepted, ``schema`` is its schema as Spark's JSON, and ``keys`` are
+    its key columns (empty if rows are only appended). Otherwise, ``refusal`` states why the query is refused. If the
+    only reason is a type that a table cannot store, the result also contains the schema.
 
-    A ``refusal`` comes with a ``hint``, a ``kind``, the ``word`` of the query to which Spark points, and the
-    ``relation`` that does not exist. ``kind`` is None if Spark accepts the query but the result cannot be kept up to
-    date. ``operators`` are Spark's names of the steps of a WHOLE query, from the last step down to the first
-    aggregation. ``aggregates`` are Spark's names of the aggregate functions of an UPSERT query. ``varies`` is a
-    non-deterministic part of the query, if the query has such a part. For a sample of rows, ``varies`` is
-    ``TABLESAMPLE``. ``varies_in`` is the step that contains this part; None if the part is only a projected column.
-    ``is_same`` is True if the text in ``same_as`` is equivalent.
+    ``hint`` and ``kind`` are the hint and the kind of the error for the refusal. ``word`` is the word of the query to
+    which Spark points, and ``relation`` is the relation that does not exist. ``kind`` is None if Spark accepts the
+    query but the result cannot be kept up to date. ``operators`` are Spark's names for the steps of a ``WHOLE`` query,
+    from the last step back to the first aggregation. ``aggregates`` are Spark's names for the aggregate functions of an
+    ``UPSERT`` query. ``varies`` is the non-deterministic part of the query, if there is one; ``TABLESAMPLE`` stands for
+    a sample of rows. ``varies_in`` is the step that contains this part; None if the part is only a projected column.
+    ``is_same`` is True if the query in ``same_as`` is equivalent.
     """
 
     schema: str = ""
@@ -64,7 +64,7 @@ class QueryAnalysis:
 
 
 class QueryPort(Protocol):
-    """Spark's analysis of queries."""
+    """The port for Spark's analysis of queries."""
 
     def analyze(
         self,
@@ -75,8 +75,8 @@ class QueryPort(Protocol):
         form: str = STREAM,
         same_as: str = "",
     ) -> QueryAnalysis:
-        """Analyzes a query over ``relations``; :class:`AnalyzedQuery` describes the parameters.
+        """Analyzes a query that reads ``relations``. The docstring of :class:`AnalyzedQuery` describes the parameters.
 
-        Does not start the query.
+        Does not run the query.
         """
         ...

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableBack:
-    """The number of rows that a table has now, and the number of rows that the table had at a rewind point. Each of
-    these numbers is None if the rows were not counted.
+    """The effect of a rewind on one table. ``now`` is the number of rows that the table has now, and ``then`` is the
+    number that it had at the rewind point; None if the rows were not counted.
 
     ``lost`` is the reason why the table cannot be restored; None if the table can be restored. ``has_emitted`` is True
     for a sink that has sent rows since the rewind point.
@@ -27,24 +27,24 @@ class TableBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindLook:
-    """The effect of a rewind on the source's log and on the dependents in the rewind point. Dependents that no longer
-    exist are left out."""
+    """The effect of a rewind on the source's log and on the dependents in the rewind point. The result omits dependents
+    that no longer exist."""
 
     tables: tuple[TableBack, ...]
 
 
 class RewindPort(Protocol):
-    """Rewind points."""
+    """The port for rewind points."""
 
     def points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
-        """The rewind points, with the oldest operation first. An operation without a rewind point has an entry only if
-        the reason for the missing point is known."""
+        """Returns the rewind points, in the order of their operations. An operation without a rewind point has an entry
+        only if it is known why the point is missing."""
         ...
 
     def carried_out(self) -> frozenset[int]:
-        """The epochs of the REWIND operations that have been carried out."""
+        """Returns the epochs of the REWIND operations that are complete."""
         ...
 
     def look(self, point: RewindPoint) -> RewindLook:
-        """The effect of a rewind to the given point."""
+        """Returns the effect that a rewind to the given point would have."""
         ...

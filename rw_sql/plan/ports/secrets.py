@@ -1,4 +1,4 @@
-"""Defines the port for the values of secrets. The port accepts such values but never returns them."""
+"""Defines the port for the values of secrets. The port's methods accept plain values but never return them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ if TYPE_CHECKING:
 
 
 class SecretPort(Protocol):
-    """The values of secrets."""
+    """The port for the values of secrets."""
 
     def seal(self, name: str, value: str, *, is_new_key: bool = False) -> str:
-        """Encrypts the value of a secret of backend ``meta`` for the catalog, and returns the encrypted value.
+        """Encrypts a value for the catalog, and returns the encrypted value. The secret has the backend ``meta``.
 
-        Raises SqlError if this process has no key. Unless ``is_new_key`` is True, also raises SqlError if the key
-        decrypts none of the catalog's secrets.
+        Raises SqlError if this process has no encryption key. Also raises SqlError if the key decrypts none of the
+        catalog's secrets, unless ``is_new_key`` is True.
         """
         ...
 
     def reseal(self, secret: SecretRecord, name: str) -> str:
-        """Encrypts the value of a secret of backend ``meta`` for a new name of the secret, and returns the encrypted
-        value."""
+        """Encrypts the value of a secret again, because the secret is renamed, and returns the encrypted value. The
+        secret has the backend ``meta``."""
         ...
 
     def require_readable(self, secret: SecretRecord) -> None:
-        """Raises SqlError if the value cannot be read from its backend."""
+        """Raises SqlError if the value of the secret cannot be read from the secret's backend."""
         ...

@@ -1,5 +1,5 @@
-"""Defines the port for upstreams, and for the targets of sinks. A connector and its options identify an upstream or a
-target."""
+"""Defines the port for the upstreams of sources and the targets of sinks. A connector and its options identify an
+upstream or a target."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ if TYPE_CHECKING:
 
 
 class UpstreamPort(Protocol):
-    """The port for upstreams and targets. Options do not contain the values of secrets. Instead, they reference secrets
-    by name.
+    """The port for upstreams and targets. The options that the methods accept do not contain the values of secrets, but
+    refer to secrets by name.
 
-    ``candidates`` are new values of secrets, which are used in place of the values in the catalog.
+    ``candidates`` are new secrets that are not committed yet. The methods use their values in place of the values in
+    the catalog.
     """
 
     def look(self, connector: str, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> Upstream:
-        """The splits, bounds and identities of an upstream."""
+        """Returns the splits of an upstream, with their bounds and identities."""
         ...
 
     def look_again(self, connector: str, options: PlannedOptions) -> Upstream:
-        """Does the same as :meth:`look`, but contacts the upstream again even if the upstream has responded before."""
+        """Does the same as :meth:`look`, but contacts the upstream even if an earlier call has already done so."""
         ...
 
     def sparse_topics(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
-        """The topics of an upstream in which some offsets have no record, each with the reason."""
+        """Maps each topic of an upstream in which some offsets have no record to the reason."""
         ...
 
     def offsets_at(
@@ -53,40 +54,40 @@ class UpstreamPort(Protocol):
         ...
 
     def record_times(self, connector: str, options: PlannedOptions, offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """The times of the records at these offsets, in milliseconds since 1970. Splits whose times cannot be found
-        quickly are absent."""
+        """Maps each split to the time of the record at the given offset, in milliseconds since 1970. A split is absent
+        if this time cannot be determined quickly."""
         ...
 
     def group_offsets(
         self, connector: str, options: PlannedOptions, group: str, splits: tuple[str, ...]
     ) -> GroupOffsets:
-        """The committed offsets of a consumer group for these splits."""
+        """Returns the offsets that a consumer group has committed for these splits."""
         ...
 
     def column_misfit(self, connector: str, options: PlannedOptions, columns: Mapping[str, str]) -> ColumnMisfit | None:
-        """Returns the first of the ``columns`` that an upstream cannot provide; None if the upstream can provide all of
-        these columns. ``columns`` maps names to Spark types."""
+        """Returns the first of ``columns`` that an upstream cannot provide with the given type. Returns None if the
+        upstream can provide all of them. ``columns`` maps names to Spark types."""
         ...
 
     def describe_table(
         self, connector: str, options: PlannedOptions, table: str, *, is_needed: bool
     ) -> UpstreamTable | None:
-        """Describes a table of a change data capture source.
+        """Describes an upstream table of a change data capture source.
 
-        Returns None if the upstream may not be contacted and ``is_needed`` is False.
+        An inspector that must not contact upstreams returns None if ``is_needed`` is False.
         """
         ...
 
     def find_lacks(
         self, connector: str, options: PlannedOptions, tables: Mapping[str, Mapping[str, str] | None]
     ) -> tuple[Lack, ...]:
-        """The requirements that the upstream of a change data capture source does not meet. Only the requirements for
-        reading these tables, with their declared columns, are checked."""
+        """Returns the requirements that the upstream of a change data capture source does not meet. Checks only the
+        requirements for reading these tables with their declared columns."""
         ...
 
     def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
-        """The slot of a change data capture source; None if the slot does not exist, or if the upstream does not
-        respond."""
+        """Describes the slot of a change data capture source. Returns None if the slot does not exist, or if the
+        upstream does not respond."""
         ...
 
     def find_obstacle(self, connector: str, options: PlannedOptions, position: SplitState) -> CaptureError | None:
@@ -95,7 +96,7 @@ class UpstreamPort(Protocol):
         ...
 
     def lacks_slot(self, connector: str, options: PlannedOptions) -> bool:
-        """True if the upstream of a change data capture source responds and does not have the source's slot."""
+        """True if the upstream of a change data capture source responds but lacks the source's slot."""
         ...
 
     def count_changes(
@@ -109,28 +110,30 @@ class UpstreamPort(Protocol):
         only_first: bool = False,
         includes_earlier: bool = True,
     ) -> ChangeCount | None:
-        """Counts the changes between two positions of a change data capture source to the upstream tables ``tables``.
-        Returns None if the changes cannot be counted."""
+        """Counts the changes to the upstream tables ``tables`` between the positions ``start`` and ``end`` of a change
+        data capture source. Returns None if the changes cannot be counted."""
         ...
 
     def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:
-        """The newest schema of a subject in a registry. ``is_needed`` is True if planning is impossible without the
-        schema."""
+        """Returns the newest schema of a subject in a registry. ``is_needed`` is True if the statement cannot be
+        planned without the schema."""
         ...
 
     def read_schema_file(self, location: str) -> bytes:
-        """The content of a schema's file. Raises SqlError FILE_UNREADABLE."""
+        """Returns the content of a file that contains a schema. Raises SqlError FILE_UNREADABLE if the file cannot be
+        read."""
         ...
 
     def registry_error(
         self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = (), *, is_login_enough: bool = False
     ) -> str | None:
-        """The reason why a schema registry cannot be read; None if the registry responds. ``is_login_enough`` is True
-        if the user need not have the right to list all subjects."""
+        """Returns the reason why a schema registry cannot be used; None if it can be used. If ``is_login_enough`` is
+        True, a registry that accepts the login but does not permit listing all subjects counts as usable."""
         ...
 
     def columns(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
-        """The columns of an upstream with their types in canonical SQL; empty if the upstream cannot list columns."""
+        """Maps the columns of an upstream to their types in canonical SQL; empty if the upstream cannot list its
+        columns."""
         ...
 
     def look_at_target(
@@ -140,15 +143,15 @@ class UpstreamPort(Protocol):
         shape: SinkShape | None,
         candidates: tuple[SecretRecord, ...] = (),
     ) -> SinkLook:
-        """Checks whether a sink's target can store rows of the given shape, which consists of the sink's columns, keys
-        and type. If no shape is given, checks only whether the target responds. Writes nothing.
+        """Checks whether a sink's target can store rows of the given shape: the sink's columns, keys and type. If
+        ``shape`` is None, checks only whether the target responds. Writes nothing to the target.
         """
         ...
 
 
 def look_closely(upstreams: UpstreamPort, connector: str, options: PlannedOptions) -> Upstream:
-    """Does the same as :meth:`look`, and also determines the topics in which some offsets have no record. The preview
-    of a move needs these topics."""
+    """Does the same as :meth:`UpstreamPort.look`, and also determines the topics in which some offsets have no record.
+    The preview of a move needs these topics."""
     upstream = upstreams.look(connector, options)
     if not upstream.is_reachable or not upstream.splits:
         return upstream

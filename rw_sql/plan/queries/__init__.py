@@ -1,8 +1,8 @@
-"""Plans the queries of views and sinks. The package finds the inputs of a query, chooses how the query's result is kept
-up to date, and derives the offsets to which the query's predicates limit a read.
+"""Plans the queries of views and sinks. For each query, the package finds the inputs and chooses how the result is kept
+up to date. It also derives from the query's predicates the range of offsets that a read needs.
 
-The package ``analysis`` finds wrong names, functions and groups in a query without Spark.
+The subpackage ``analysis`` finds wrong names, functions and groupings in a query without Spark.
 
-Imports: ``checks``, ``ports``, ``model``, and ``syntax.query``, which reads the queries' trees. Begin with
-``view_query``.
+This package may import only ``checks``, ``ports``, ``model``, and the layers below ``model``. One of these is
+``syntax.query``, which parses queries. Begin reading with ``view_query``.
 """

@@ -1,4 +1,4 @@
-"""Analyzes one query."""
+"""Defines the entry point of the analysis: :func:`analyze` analyzes one query."""
 
 from __future__ import annotations
 
@@ -27,17 +27,16 @@ def analyze(
     has_strict_quotes: bool = False,
     dialect: str = "spark",
 ) -> Analysis:
-    """Finds a query's output columns and errors, as far as they are certain without Spark.
+    """Finds a query's output columns and errors, as far as they can be determined with certainty without Spark.
 
-    ``inputs`` maps the names of the relations that the query may read to their columns. The columns are None if the
-    relation exists but its columns are not known. Names are not case-sensitive. ``is_relation`` is a function that
-    returns whether Spark has a relation with a name that is not in ``inputs``. The name may be qualified as in the
-    query. If ``is_relation`` is not given, such a name is a finding if it has no schema or the schema ``public``.
-    ``is_function`` is a function that returns whether a function with a folded name exists that is not built into
-    Spark. If ``is_stored`` is True, the columns become a table's columns, so each column needs a unique name. If
-    ``has_strict_quotes`` is True, a string literal in double quotes is a finding under two conditions: the text of the
-    literal is the name of a column, and only a column makes sense at the place of the literal. If ``dialect`` is
-    ``"risingwave"``, functions are not checked.
+    ``inputs`` maps the name of each relation that the query may read to the relation's columns, or to None if the
+    columns are not known. Names are not case-sensitive. The query may contain further names of relations. For each such
+    name, as it is written in the query, ``is_relation`` returns True if Spark has the relation. If ``is_relation`` is
+    None, such a name is a finding if it has no schema or the schema ``public``. ``is_function`` returns True if a
+    user-defined function with the given lower-case name may exist. If ``is_stored`` is True, a table stores the
+    columns, and each column therefore needs a unique name. If ``has_strict_quotes`` is True, a string literal in double
+    quotes is a finding under two conditions: its text is the name of a column, and only a column makes sense at its
+    place. If ``dialect`` is ``"risingwave"``, the analysis does not check functions.
 
     If sqlglot cannot parse a query, the result has no columns and is not complete. In this case, the findings are only
     about operators and types that Spark does not have.

@@ -1,4 +1,4 @@
-"""Reads types of columns as sqlglot trees, and finds the fields, elements and keys in a type."""
+"""Parses column types into sqlglot trees, and finds the fields, elements and keys of a type."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NAMES = {kind: name for name, kind in reversed(_PLAIN.items())}
 
 @lru_cache(maxsize=4096)
 def data_type(ddl: str) -> exp.DataType | None:
-    """The sqlglot type for a type in Spark's DDL; None if the DDL cannot be parsed."""
+    """Converts a type from Spark's DDL to a sqlglot type; None if the DDL cannot be parsed."""
     plain = _PLAIN.get(ddl.strip().upper())
     if plain is not None:
         return exp.DataType(this=plain, nested=False)
@@ -52,7 +52,7 @@ def data_type(ddl: str) -> exp.DataType | None:
 
 
 def ddl_of(kind: exp.DataType | None) -> str | None:
-    """A type in Spark's DDL form."""
+    """Converts a sqlglot type to Spark's DDL."""
     if kind is None:
         return None
     return _NAMES.get(kind.this) or kind.sql(dialect="spark")
@@ -64,7 +64,7 @@ TIMESTAMP = exp.DataType(this=_T.TIMESTAMPTZ, nested=False)
 
 
 def struct_of(fields: Iterable[tuple[str, exp.DataType]]) -> exp.DataType:
-    """The type of a struct of these fields."""
+    """Returns the type of a struct that has these fields."""
     parts = [exp.ColumnDef(this=exp.to_identifier(name), kind=kind.copy()) for name, kind in fields]
     return exp.DataType(this=_T.STRUCT, nested=True, expressions=parts)
 
@@ -78,7 +78,7 @@ def is_integer(kind: exp.DataType | None) -> bool:
 
 
 def is_scalar(kind: exp.DataType) -> bool:
-    """True if values of the type have no fields that can be selected with a dot."""
+    """True if no part of a value of the type can be selected with a dot."""
     return kind.this in _SCALARS
 
 
@@ -91,12 +91,12 @@ def is_text(kind: exp.DataType | None) -> bool:
 
 
 def has_parts(kind: exp.DataType | None) -> bool:
-    """True for arrays, maps and structs."""
+    """True if the type is an array, a map or a struct."""
     return kind is not None and kind.this in _WITH_PARTS
 
 
 def fields_of(kind: exp.DataType | None) -> list[tuple[str, exp.DataType | None]] | None:
-    """The fields of a struct, or None for another type."""
+    """Returns the fields of a struct; None for any other type."""
     if kind is None or kind.this != _T.STRUCT:
         return None
     found = []
@@ -108,7 +108,7 @@ def fields_of(kind: exp.DataType | None) -> list[tuple[str, exp.DataType | None]
 
 
 def element_of(kind: exp.DataType | None) -> exp.DataType | None:
-    """The type of an array's elements or of a map's values."""
+    """Returns the type of an array's elements or of a map's values."""
     parts = kind.expressions if kind is not None else []
     if kind is not None and kind.this == _T.ARRAY and len(parts) == 1:
         return _typed(parts[0])

@@ -1,4 +1,5 @@
-"""Checks expressions: names, calls and their arguments, and the places where aggregates are allowed."""
+"""Checks expressions. The checks cover names, calls with their arguments, and whether an aggregate is allowed at its
+place."""
 
 from __future__ import annotations
 
@@ -26,22 +27,22 @@ if TYPE_CHECKING:
 
 SELECT, WHERE, ON, GROUP_BY, HAVING, ORDER_BY, FROM = "SELECT", "WHERE", "ON", "GROUP BY", "HAVING", "ORDER BY", "FROM"
 WITHIN = "an aggregate"
-"""If an expression is an argument of an aggregate, messages describe the place of the expression with these words. For
-expressions in clauses, messages use the constants with the clauses' names, such as ``SELECT``."""
+"""The words with which messages describe the place of an expression that is an argument of an aggregate. For an
+expression in a clause, messages use the constant with the clause's name, such as ``SELECT``."""
 
 _NO_AGGREGATES = (WHERE, ON, GROUP_BY)
 _TRUTHS = (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean)
 
 
 class ExpressionChecker(NameChecker):
-    """Checks the names, calls and operand types in expressions, and where aggregates occur."""
+    """Checks the names, calls and operand types in expressions, and whether aggregates are allowed where they occur."""
 
     @abstractmethod
     def query(self, node: exp.Expr, outer: Scope | None) -> Output:
-        """Checks a query; returns its columns."""
+        """Checks a query or subquery, and returns its columns."""
 
     def expression(self, node: exp.Expr, scope: Scope, place: str) -> exp.DataType | None:
-        """Checks an expression. Returns the expression's type if the type is certain."""
+        """Checks an expression. Returns its type, or None if the type is not certain."""
         match node:
             case exp.Column():
                 if isinstance(node.this, exp.Star):
@@ -102,7 +103,7 @@ class ExpressionChecker(NameChecker):
         return None
 
     def condition(self, node: exp.Expr, scope: Scope, place: str, clause: str) -> None:
-        """Checks an expression that must be BOOLEAN. ``clause`` is the clause's name in the message."""
+        """Checks an expression that must be BOOLEAN. ``clause`` is the name of the clause for the message."""
         self._require_condition(node, self.expression(node, scope, place), clause)
 
     def _require_condition(self, node: exp.Expr, kind: exp.DataType | None, clause: str) -> None:
@@ -125,7 +126,7 @@ class ExpressionChecker(NameChecker):
             self.report.add(self.text.first_place(node), INVALID_QUERY, *wrong)
 
     def parts(self, node: exp.Expr, scope: Scope, place: str) -> None:
-        """Checks the parts of an expression."""
+        """Checks the operands, arguments and other parts of an expression."""
         for child in children(node):
             self.expression(child, scope, place)
 
@@ -228,7 +229,7 @@ class ExpressionChecker(NameChecker):
         return result_type(node, found)
 
     def _check_arguments(self, node: exp.Anonymous, kinds: Sequence[exp.DataType | None]) -> None:
-        """Checks the types of the arguments of a function of Spark."""
+        """Checks the argument types of a call of a built-in Spark function."""
         name, arguments = node.name.lower(), node.expressions
         if not arguments or len(arguments) != len(kinds) or self._is_of_user(name):
             return
@@ -243,7 +244,7 @@ class ExpressionChecker(NameChecker):
             self._mismatch(first, mismatches.first_argument(name, kinds[0], Written(first)))
 
     def _is_of_user(self, name: str) -> bool:
-        """True if the function may be a user-defined function instead of a function of Spark."""
+        """True if a call of this function may refer to a user-defined function instead of a built-in function."""
         return not self.known.has_functions or (self.known.is_function is not None and self.known.is_function(name))
 
     def _arguments(self, node: exp.Anonymous, scope: Scope, place: str) -> list[exp.DataType | None]:
@@ -261,8 +262,8 @@ class ExpressionChecker(NameChecker):
     def _lambda(
         self, node: exp.Lambda, kinds: Sequence[exp.DataType | None], scope: Scope, place: str
     ) -> exp.DataType | None:
-        """Checks a lambda. Returns the type of the lambda's result. ``kinds`` are the types of the lambda's first
-        parameters."""
+        """Checks a lambda expression, and returns the type of its result. ``kinds`` are the types of the lambda's first
+        parameters. The types of the remaining parameters are unknown."""
         given = [*kinds, *[None] * len(node.expressions)]
         names = [parameter.name.lower() for parameter in node.expressions]
         scope.parameters += zip(names, given, strict=False)
@@ -271,8 +272,8 @@ class ExpressionChecker(NameChecker):
         return kind
 
     def _is_of_outer(self, node: exp.Expr) -> bool:
-        """True if the columns in an aggregate are columns of an outer query. In this case, the aggregate is an
-        aggregate of that outer query."""
+        """True if the aggregate contains columns, and all of them belong to an outer query. Such an aggregate is
+        evaluated in the outer query."""
         columns = [self.resolved.get(id(column)) for column in node.find_all(exp.Column)]
         return bool(columns) and all(column is not None and column.is_outer for column in columns)
 
@@ -307,8 +308,7 @@ def _is_windowed(node: exp.Expr) -> bool:
 
 
 def _count(node: exp.Anonymous) -> int | None:
-    """Returns the number of arguments of a call; None if the number is uncertain because of a star or named
-    arguments."""
+    """Returns the number of arguments of a call; None if a star or a named argument makes the number uncertain."""
     count = 0
     for argument in node.expressions:
         while isinstance(argument, exp.Order | exp.IgnoreNulls | exp.RespectNulls):
