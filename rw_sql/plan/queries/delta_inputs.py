@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaInputs:
-    """A query in which each Delta table has a name that can be used for a temporary view, and the records of these
-    tables.
+    """A query and the records of the Delta tables that it reads. In ``text``, each of these tables has a name that a
+    temporary view can have.
 
-    ``new`` are the records that are not in the catalog yet. ``missing`` are the names in the query that are not names
-    of tables.
+    ``new`` are the records that are not in the catalog yet. ``missing`` are the names in the query for which no table
+    exists.
     """
 
     text: str
@@ -37,8 +37,8 @@ class DeltaInputs:
 
 
 def delta_inputs(snapshot: Snapshot, inspector: Inspector, query: Query, text: str) -> DeltaInputs:
-    """Returns the Delta tables that a query reads. ``text`` is the query in Spark's SQL. Names of other relations in
-    the query are left unchanged.
+    """Finds the Delta tables that a query reads, and renames them in the query. ``text`` is the query in Spark's SQL.
+    The names of relations that are not Delta tables remain unchanged.
 
     Raises SqlError UPSTREAM_UNREACHABLE for a table that only Spark can read.
     """
@@ -69,7 +69,8 @@ def delta_inputs(snapshot: Snapshot, inspector: Inspector, query: Query, text: s
 def delta_table(
     snapshot: Snapshot, inspector: Inspector, written: str, name: str, span: Span
 ) -> tuple[DeltaTableRecord | None, bool]:
-    """The record of a table that a statement names at ``span``, and whether the record is new to the catalog.
+    """Returns the record of a table that a statement names at ``span``. The second result is True if the record is not
+    in the catalog yet.
 
     The record is None if the name is not the name of a Delta table. Raises SqlError UPSTREAM_UNREACHABLE for a table
     that only Spark can read.
@@ -80,8 +81,8 @@ def delta_table(
 
 
 def _require_readable(look: TableLook, written: str, span: Span) -> None:
-    """Raises SqlError UPSTREAM_UNREACHABLE for a table that only Spark can read. For such a table, SHOW JOBS could not
-    show how far the table's readers are behind, and FLUSH could not wait for these readers."""
+    """Raises SqlError UPSTREAM_UNREACHABLE for a table that only Spark can read. The reason is that SHOW JOBS could not
+    show the lag of such a table's readers, and FLUSH could not wait for them."""
     if look.unreadable:
         raise SqlError(
             UPSTREAM_UNREACHABLE,
@@ -114,7 +115,7 @@ def _record_of(
 
 
 def _free_name(snapshot: Snapshot, name: str, taken: set[str]) -> str:
-    """A name that no rw_sql object and no other table has."""
+    """A name that neither an rw_sql object nor another table has."""
     plain = "".join(letter if letter.isalnum() or letter == "_" else "_" for letter in name.lower()).strip("_")
     plain = plain if plain and not plain[0].isdigit() else f"table_{plain}"
     number, free = 1, plain
@@ -130,7 +131,7 @@ def feed_property(written: str) -> str:
 
 
 def only_appended(snapshot: Snapshot, inputs: Iterable[int]) -> tuple[str, ...]:
-    """Returns notices about inputs whose readers will stop when rows of the input are updated or deleted."""
+    """Returns notices about the Delta tables among the inputs whose readers stall when rows are updated or deleted."""
     tables = (snapshot.get(id_) for id_ in inputs)
     return tuple(
         f"an UPDATE or DELETE on {table.written} stalls its reader, because the table has no change data feed: run "
@@ -141,9 +142,9 @@ def only_appended(snapshot: Snapshot, inputs: Iterable[int]) -> tuple[str, ...]:
 
 
 def left_unread(snapshot: Snapshot, dropped: Iterable[int]) -> tuple[int, ...]:
-    """The ids of the user's own tables that have no reader once these objects are dropped.
+    """The ids of the user's own tables that have no reader after these objects are dropped.
 
-    The records of these tables are then removed from the catalog.
+    The caller removes the records of these tables from the catalog.
     """
     gone = set(dropped)
     return tuple(

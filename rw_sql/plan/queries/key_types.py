@@ -1,6 +1,6 @@
-"""Finds columns that cannot identify the rows of a view. The view's job would compare the values of such columns in
-another way than Spark's GROUP BY. Such columns are maps and strings with a collation. Spark can group maps but cannot
-compare maps. Arrow and Delta Lake compare strings by their bytes and ignore the collation."""
+"""Finds columns that cannot identify the rows of a view. These columns are maps and strings with a collation, because
+the view's job compares their values differently from Spark's GROUP BY. Spark can group by maps but cannot compare them.
+Arrow and Delta Lake compare strings byte by byte and ignore the collation."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import ObjectRecord
 
 _COLLATIONS = "__COLLATIONS"
-"""A key in the metadata of a field. With this key, Spark marks fields whose strings are not compared byte by byte."""
+"""The metadata key with which Spark marks fields whose strings are not compared byte by byte."""
 
 
 def unfit_key(keys: tuple[str, ...], *schemas: str) -> QueryAnalysis | None:
-    """Returns the refusal of a view whose rows are identified by a map or by a string with a collation; None if the
-    keys can be compared. ``schemas`` are the schemas of the view's columns and hidden columns as Spark's JSON; a schema
-    may be empty."""
+    """Returns the reason to refuse a view if a map or a string with a collation identifies its rows. Returns None if
+    the keys can be compared. ``schemas`` are the schemas of the view's visible and hidden columns, in Spark's JSON
+    form. A schema may be the empty string."""
     for field in _fields(schemas):
         name = field["name"]
         if name not in keys:
@@ -47,9 +47,9 @@ def unfit_key(keys: tuple[str, ...], *schemas: str) -> QueryAnalysis | None:
 
 
 def collated_input(query: str, inputs: Iterable[ObjectRecord]) -> QueryAnalysis | None:
-    """Returns the refusal of a query that reads a column with a collation. A column counts as read if the query may use
-    the column, or if the column is a key of its input. Returns None if the query reads no such column. The reason for
-    the refusal is that a view's job reads the columns of its inputs without their collations."""
+    """Returns the reason to refuse a query that reads a column with a collation, because a view's job reads its inputs
+    without collations. A column counts as read if the query may use it, or if it is a key of its input. Returns None if
+    the query reads no such column."""
     for record in inputs:
         if not isinstance(record, MaterializedViewRecord | DeltaTableRecord):
             continue

@@ -1,5 +1,5 @@
-"""Chooses how a view is kept up to date. The choice depends on the structure of its query and on how the rows of its
-inputs change."""
+"""Chooses how a view is kept up to date. The choice depends on the structure of the view's query, and on how the rows
+of the view's inputs change."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from rw_sql.syntax.query.maintained_form import Form, ViewQuery
 
 _PICKING = frozenset({"Project", "Filter", "SubqueryAlias", "View", "ResolvedHint", "Range", "LocalRelation"})
-"""The operators that Spark's plan can contain if a query only filters and projects the rows of one relation."""
+"""The operators that Spark's plan contains at most if a query only filters and projects the rows of one relation."""
 
 _OF_GROUPS = _PICKING | {"Aggregate", "Repartition", "RepartitionByExpression", "RebalancePartitions"}
-"""The operators that return at most one row for each group. The operators for hints such as COALESCE are included,
-because they only move rows to other partitions."""
+"""The operators in the plan of a query that returns at most one row per group. Operators for hints such as COALESCE are
+included, because they only move rows between partitions."""
 
 _ROW_COLUMN = '{"type":"struct","fields":[{"name":"' + ROW + '","type":"string","nullable":true,"metadata":{}}]}'
 
@@ -58,9 +58,9 @@ _WHOLE_BECAUSE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintained:
-    """A view's schema, keys and maintenance; or, in ``refused``, the reason why the view cannot be kept up to date.
+    """A view's schema, keys and maintenance. If the view cannot be kept up to date, ``refused`` contains the reason.
 
-    ``notice`` is the notice that CREATE returns.
+    ``notice`` is a notice for the result of CREATE, or empty.
     """
 
     schema: str = ""
@@ -71,7 +71,7 @@ class Maintained:
 
 
 def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *, closes_windows: bool) -> Maintained:
-    """Chooses the first strategy whose result equals the result of a batch query.
+    """Chooses the first strategy that yields the same rows as a batch run of the query.
 
     The strategies are tried in this order: Spark runs the query as a stream; the view applies the row changes of its
     input; the affected rows are recomputed; all rows are recomputed.
@@ -147,9 +147,9 @@ _RANDOM = re.compile(
 
 
 def _random(query: str, varies: str) -> QueryAnalysis:
-    """Refuses a query that uses a random function or the current time, because recomputing the view would change its
-    rows although its inputs have not changed. ``varies`` is the part of the query to name in the message if no known
-    function is found."""
+    """Returns the refusal of a query that uses a random function or the current time. Recomputing its view would change
+    rows even if the inputs have not changed. If the query contains no known function of this kind, the message names
+    ``varies``, which is a part of the query."""
     found = _RANDOM.search(query)
     called = f"{found[1].lower()}()" if found is not None else varies
     return QueryAnalysis(
@@ -160,7 +160,7 @@ def _random(query: str, varies: str) -> QueryAnalysis:
 
 
 def _sampled() -> QueryAnalysis:
-    """Refuses a query that draws a sample of rows, because each recomputation would draw other rows."""
+    """Returns the refusal of a query that draws a sample of rows. Each recomputation would draw a different sample."""
     return QueryAnalysis(
         refusal="the query has TABLESAMPLE, which draws other rows each time the query runs",
         hint="choose the rows by their values: for one row in ten, replace TABLESAMPLE with "
@@ -170,8 +170,8 @@ def _sampled() -> QueryAnalysis:
 
 
 def _varying(varies: str) -> QueryAnalysis:
-    """Refuses a query with a value that changes with time. A view's rows are updated only when rows of its inputs
-    change, so the view's rows would keep the old value."""
+    """Returns the refusal of a query with a value that changes with time. A view is updated only when rows of its
+    inputs change, so its rows would keep the old value."""
     return QueryAnalysis(
         refusal=f"the query uses {varies}, whose value changes over time, but rows would keep their first values",
         hint=f"remove {varies}, and filter when you query the view; or use a time from the records: INCLUDE timestamp",
@@ -179,7 +179,7 @@ def _varying(varies: str) -> QueryAnalysis:
 
 
 def kept_as(view: MaterializedViewRecord) -> str:
-    """A short description of how a view's rows are stored: appended, or one row per key."""
+    """A short text about how a view stores its rows, such as ``append-only`` or ``one row per (k)``."""
     if not view.keys:
         return "append-only"
     if view.maintenance.is_one_row:
@@ -190,7 +190,7 @@ def kept_as(view: MaterializedViewRecord) -> str:
 
 
 def how_maintained(view: MaterializedViewRecord) -> str:
-    """A description of whether a view is updated incrementally or recomputed, and the reason."""
+    """A text that begins with ``incremental`` or ``recomputed`` and states the reason."""
     word = "recomputed" if view.maintenance.is_recomputed else "incremental"
     reason = view.maintenance.reason or (
         "a new row replaces the row with the same key" if view.keys else "rows are only appended"
@@ -199,7 +199,7 @@ def how_maintained(view: MaterializedViewRecord) -> str:
 
 
 def visible_keys(view: MaterializedViewRecord) -> tuple[str, ...]:
-    """The key columns that are visible to queries. A row replaces an earlier row with equal key columns."""
+    """The key columns that queries can see. (A new row replaces the row with the same key.)"""
     return tuple(key for key in view.keys if not key.startswith((KEY, ROW)))
 
 
@@ -213,13 +213,14 @@ def _combined(
     *,
     follows: str = "",
 ) -> Maintained | None:
-    """Maintenance that combines the groups of each batch with the view's rows; None if that is not possible for the
-    query.
+    """Returns the maintenance that combines the groups of each batch with the view's rows. Returns None if the query
+    does not permit this.
 
-    ``schema`` is the query's own schema. ``keys``, if given, are its key columns. ``text``, if given, is the query as
-    the user wrote it, which may have another meaning than ``query``. ``follows``, if given, is the name of an input
-    whose rows change. In this case, each row that the view reads has a sign: 1 for added rows, -1 for removed rows. If
-    the query has a watermark, Spark must keep the groups, because Spark drops late rows.
+    ``schema`` is the query's own schema. ``keys``, if given, are the query's key columns. ``text``, if given, is the
+    query as the user wrote it. Its meaning may differ from the meaning of ``query``; in this case, the result is None.
+    ``follows``, if given, is the name of an input whose rows change. In this case, each row that the view reads has a
+    sign: 1 for added rows, -1 for removed rows. For an input with a watermark, the result is None: Spark must keep the
+    groups, because it drops late rows.
     """
     if len(relations) != 1 or relations[0].watermark is not None or any(word in schema for word in _NOT_COMBINED):
         return None
@@ -270,16 +271,16 @@ def _combined(
 
 
 _SIGNED_AGGREGATES = frozenset({"Sum"})
-"""The aggregate functions, by Spark's names, whose result can be corrected after a row is removed by subtracting the
-row's value."""
+"""Spark's names of the aggregate functions for which a removed row can be subtracted from the result."""
 
 _NOT_COMBINED = ("COLLATION", '"void"')
-"""If a schema contains one of these texts, the schema has strings that Arrow compares differently from Spark, or
+"""A schema with one of these texts cannot be combined: it has strings that Arrow and Spark compare differently, or
 columns of unknown types."""
 
 
 def _returns(inspector: Inspector, text: str, relations: tuple[Relation, ...], columns: Mapping[str, str]) -> bool:
-    """True if a row-by-row query returns these columns, in any order."""
+    """True if Spark accepts the query, the query works row by row (its result has no keys), and it returns exactly
+    these columns, in any order."""
     found = inspector.queries.analyze(text, relations)
     return found.refusal is None and not found.keys and dict(schema_columns(found.schema)) == columns
 
@@ -306,8 +307,8 @@ def _streamed(found: QueryAnalysis, *, closes_windows: bool) -> Maintained:
 
 
 def _needs_rows(streamed: QueryAnalysis, query: ViewQuery, sources: list[str]) -> QueryAnalysis:
-    """Refuses to recompute a view from a source: old rows are removed from a source's log, so the view must read a
-    table or view that keeps old rows."""
+    """Refuses to recompute a view from a source, because a source's log does not keep old rows. The view must read a
+    table or a view instead."""
     name, why = sources[0], f": {query.why}" if query.why else ""
     if "session_window" in query.text.lower():
         return replace(
@@ -344,8 +345,8 @@ def _upserted(
 def _following(
     inspector: Inspector, query: ViewQuery, whole: QueryAnalysis, view: ObjectRecord, relation: Relation
 ) -> Maintained | None:
-    """The maintenance for a query over one view or table. The maintenance applies the row changes of this view or table
-    to the result of the query.
+    """Returns the maintenance for a query over one view or table, which applies the row changes of that input to the
+    query's result.
 
     Returns None if the result cannot be maintained from these changes.
     """
@@ -411,7 +412,7 @@ def _types_of(
 def _touched(
     inspector: Inspector, query: ViewQuery, whole: QueryAnalysis, relations: tuple[Relation, ...]
 ) -> Maintained | None:
-    """Maintenance that recomputes only the rows that changes affect."""
+    """Returns the maintenance that recomputes only the rows affected by changes."""
     if query.kind == DISTINCT and (touched := query.touched_rows()) is not None:
         rows = inspector.queries.analyze(touched, relations)
         if rows.refusal is not None or rows.keys:
@@ -455,8 +456,8 @@ def _can_be_united(touched: QueryAnalysis, pairs: QueryAnalysis) -> bool:
     """True if a stream can return the values of both sides of a join in one column. ``pairs`` lists the columns in
     pairs: a column of one side, followed by the matching column of the other side.
 
-    If one side is a string and the other side has another type, Spark converts the string to that type. The conversion
-    fails for some strings. These strings may be in rows that the view's query leaves out.
+    If one side is a string and the other side has another type, Spark converts the string to that type. The result is
+    then False, because the conversion can fail, even for a row that the view's query would filter out.
     """
     if touched.refusal is not None or pairs.refusal is not None:
         return False
@@ -478,8 +479,8 @@ def _fitted(
     maintenance: Maintenance,
     keys: tuple[str, ...] | None = None,
 ) -> Maintained | None:
-    """Returns the maintenance with a rewritten form of the query. Returns None if Spark refuses this form, or if this
-    form does not return exactly the query's columns and the form's key columns."""
+    """Completes a maintenance that uses the rewritten query ``form``. Returns None if Spark refuses ``form``, or if
+    ``form`` does not return exactly the columns of the original query and the key columns of ``form``."""
     if found.refusal is not None:
         return None
     fields = json.loads(found.schema)["fields"]

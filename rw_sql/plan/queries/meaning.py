@@ -1,4 +1,4 @@
-"""Compares queries and expressions of definitions that may be written in different dialects."""
+"""Compares the queries and expressions of two definitions, which may be in different SQL dialects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def meaning(query: Query, dialect: str) -> str:
     """Returns the canonical form of a query, in Spark's SQL. ``dialect`` is the dialect in which the query is written.
     Two queries with the same form have the same meaning, even if their dialects differ.
 
-    If a query cannot be translated, its form differs from the forms of all queries in Spark's SQL.
+    If a query cannot be translated to Spark's SQL, its form differs from the form of every query in Spark's SQL.
     """
     if dialect == "spark":
         return canonical_query(query.text)
@@ -54,8 +54,8 @@ def dialect_of(record: ObjectRecord) -> str:
 
 
 def _as_stored(query: Query, dialect: str, record: SinkRecord) -> str | None:
-    """Returns the canonical form of a sink's query, which is read in the given dialect. The result has the names of the
-    inputs that the stored query has. Returns None if the query cannot be translated."""
+    """Reads a sink's query in the given dialect, and returns its canonical form with the input names of the stored
+    query. Returns None if the query cannot be translated."""
     try:
         text = query.text if dialect == "spark" else to_spark(query).text
     except SqlError:

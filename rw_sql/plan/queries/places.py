@@ -1,4 +1,4 @@
-"""Finds the positions of a query's parts in the query's statement."""
+"""Converts positions within a query to positions within the statement that contains the query."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 def place_in_query(query: Query, start: int, end: int) -> Span:
-    """The position in the statement of the range ``[start, end)`` of the query's text."""
+    """Converts the range ``[start, end)`` of the query's text to a position in the statement."""
     whole, before = query.span, query.text[:start]
     column = start - before.rfind("\n") if "\n" in before else whole.column + start
     return Span(whole.start + start, whole.start + end, whole.line + before.count("\n"), column)
 
 
 def place_of(query: Query, word: str) -> Span:
-    """The position of a word in the query, outside strings and comments. If the word does not occur exactly once,
-    returns the position of the whole query."""
+    """Returns the position of a word in the query. Strings and comments are ignored. If the word does not occur exactly
+    once, returns the position of the whole query."""
     pattern = re.compile(rf"(?<![\w$]){re.escape(word)}(?![\w$])", re.IGNORECASE)
     shown = without_strings(query.text)
     found = [match for match in pattern.finditer(query.text) if word and not shown[match.start()].isspace()]

@@ -1,7 +1,7 @@
-"""Makes the errors of queries that cannot be run. Each error points to the wrong word.
+"""Creates the errors for queries that cannot be run. If possible, an error points at the wrong word.
 
-If the analysis without Spark finds the error too, the message comes from that analysis. A mistake therefore has the
-same code and message in ``rw-sql check`` and with Spark.
+If the analysis without Spark also finds the error, its code and message are used. Therefore, ``rw-sql check`` reports
+the same error as a statement that Spark has analyzed.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def unstorable_query(
 
 
 def _may_be_function(name: str) -> bool:
-    """True if a user may have defined a function with this name. Unless Spark has analyzed the query, the result is
-    False for RisingWave's functions in FROM, because a query that calls such a function is most probably written in
-    RisingWave's SQL."""
+    """Returns True if the function may be defined by a user, which is assumed for every name except RisingWave's
+    functions in FROM. A query that calls one of these is most probably written in RisingWave's SQL. It is not called if
+    Spark has already analyzed the query."""
     return name not in _RISINGWAVE_RELATIONS
 
 

@@ -1,7 +1,7 @@
 """Derives bounds for offsets, partitions and times from the predicates of a query over records, without side effects.
 
-Spark's Kafka reader does not use predicates in a batch, so the bounds are passed to this reader as options. Bounds must
-never be too narrow, but may be too wide, because Spark still applies the predicates.
+Spark's Kafka reader ignores predicates in batch queries, so rw_sql passes the bounds to the reader as options. Bounds
+that are too wide do no harm, because Spark still applies the predicates. Bounds must never be too narrow.
 """
 
 from __future__ import annotations
@@ -49,12 +49,13 @@ class ScanBounds:
 
     @property
     def is_open(self) -> bool:
-        """True if nothing is bounded."""
+        """True if no field has a bound."""
         return self == ScanBounds()
 
 
 def bounds_of(conditions: Iterable[str], zone: str = "UTC") -> ScanBounds:
-    """Bounds that contain every record that satisfies all conditions (Spark SQL over the reader's columns).
+    """Returns bounds that include every record that satisfies all ``conditions``, which are Spark SQL over the reader's
+    columns.
 
     ``zone`` is the time zone in which Spark wrote the times of the conditions. If Python does not know the zone of a
     time, no bound is derived from this time.
@@ -195,8 +196,8 @@ def _milliseconds(tree: exp.Expr, zone: tzinfo | None) -> int | None:
     """Parses a time such as TIMESTAMP '…'. ``zone`` is the time zone of a time that is written without a zone. Returns
     None if this zone is unknown, or if the text is not a time.
 
-    Rounds down to milliseconds. At the end of summer time, two moments have the same local time. In this case, the
-    earlier moment is used.
+    The result is rounded down to milliseconds. A local time that occurs twice at the end of summer time is read as the
+    earlier moment.
     """
     while isinstance(tree, exp.Cast | exp.Paren):
         tree = tree.this
@@ -244,8 +245,7 @@ def narrowed(
     partition_of: Mapping[str, str],
     since: Mapping[str, int],
 ) -> dict[str, tuple[int, int]]:
-    """Narrows ``ranges`` to the offsets at which there can be records within the bounds. Splits without such offsets
-    are left out.
+    """Narrows the offset ``ranges`` to the bounds. A split is left out if none of its offsets is within the bounds.
 
     ``since`` maps a split to its first offset at or after ``since_ms``.
     """

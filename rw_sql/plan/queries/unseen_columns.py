@@ -1,7 +1,7 @@
-"""Finds columns that a view or sink lacks although the ``*`` in its query would select them.
+"""Finds the columns of inputs that a view or sink lacks although its query contains ``*``.
 
-Such columns were added to an input after the object's query was set. The object does not see these columns until the
-object's query is set again.
+These columns were added to an input after the query was set. The view or sink gets the columns only when its query is
+set again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def unseen_columns(
     reader: MaterializedViewRecord | SinkRecord,
     added: Mapping[int, Sequence[str]] = _NOTHING_ADDED,
 ) -> tuple[str, ...]:
-    """The columns that the query of ``reader`` would select in addition if the object were created now.
+    """The further columns that the query of ``reader`` would select if ``reader`` were created now.
 
     ``added`` maps the id of an input to further columns that the input will get. The result is empty if the columns of
     the query cannot be determined without Spark.

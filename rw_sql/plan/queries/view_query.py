@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Query
 
 _NOT_IN_NAMES = frozenset(",;{}()\n\t=")
-"""Characters that Spark uses in the names that it generates for unnamed expressions. Delta Lake refuses these
-characters in column names."""
+"""Characters that Delta Lake refuses in column names. Names that Spark generates for unnamed expressions can contain
+them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedQuery:
     """A query in the form that Spark runs, with the ids of the inputs, the schema of the result in Spark's JSON form,
-    and the key columns. A row replaces an earlier row with the same key. If the query has no key columns, rows are
+    and the key columns. A new row replaces the row with the same key. If the query has no key columns, rows are
     appended.
 
-    ``maintenance`` and ``notice`` are set for views. ``new`` are the user's own tables that the query reads and that
-    are added to the catalog together with the view or sink.
+    ``maintenance`` and ``notice`` are set only for views. ``new`` are those of the user's own tables that the query
+    reads but that the catalog does not contain yet. They are added to the catalog together with the view or sink.
     """
 
     text: str
@@ -57,9 +57,9 @@ class PlannedQuery:
 
 
 def require_log(source: SourceRecord, span: Span) -> None:
-    """Raises SqlError if a sink would read a source that is not shared.
+    """Raises SqlError if ``source``, which a sink would read, is not shared.
 
-    Such a source has no log, so rw_sql could not determine which rows the sink has sent.
+    A source that is not shared has no log, so rw_sql could not determine which rows the sink has sent.
     """
     if not source.is_shared:
         raise SqlError(
@@ -82,7 +82,7 @@ def plan_query(
 ) -> PlannedQuery:
     """Checks and plans the query of ``what`` (a kind and a name, as used in messages).
 
-    ``columns``, if given, are the column names that the statement lists. Raises SqlError.
+    ``columns``, if given, are the column names that the statement lists. Raises SqlError if the query is refused.
     """
     if dialect == "risingwave":
         translated = to_spark(query, is_emit_on_window_close=closes_windows)
@@ -134,7 +134,7 @@ def _require_same_tables(
     inspector: Inspector, query: Query, text: str, tables: tuple[str, ...], records: tuple[ObjectRecord, ...]
 ) -> None:
     """Raises SqlError if the query reads a user's table by a name without a database, and the current database of the
-    session differs from the current database of the jobs. In a job, this name would refer to another table or to no
+    session differs from the current database of the jobs. In a job, the name would refer to a different table or to no
     table."""
     inputs = {record.name for record in records}
     if {*tables} <= inputs:
@@ -162,8 +162,8 @@ def _require_names(
     what: str,
     dialect: str,
 ) -> None:
-    """Raises SqlError if a column or a field of the result has a name that cannot be stored, or if two columns have the
-    same name."""
+    """Raises SqlError if Delta Lake cannot store the name of a column or field of the result, or if two columns have
+    the same name."""
     names = [column for column, _ in schema_columns(found.schema)]
     unnamed = next((column for column in names if set(column) & _NOT_IN_NAMES), None)
     duplicate = first_duplicate(names)
@@ -225,8 +225,8 @@ def _require_no_hidden(columns: tuple[str, ...], records: tuple[ObjectRecord, ..
 
 
 def _with_tables(maintenance: Maintenance, tables: tuple[str, ...], records: tuple[ObjectRecord, ...]) -> Maintenance:
-    """Adds the names of the user's own tables to the reason in the maintenance, because each batch reads the newest
-    version of these tables."""
+    """Adds to the maintenance's reason that each batch reads the newest version of the user's own tables, and names
+    these tables."""
     known = {record.written if isinstance(record, DeltaTableRecord) else record.name for record in records}
     known |= {record.name for record in records}
     own = [table.rpartition(".")[2] for table in tables if table not in known]
@@ -245,7 +245,7 @@ def _renamed(
     what: str,
     refused: Callable[[QueryAnalysis], SqlError],
 ) -> str:
-    """Returns the query with other names for its columns."""
+    """Returns the query with its columns renamed to ``columns``. Raises SqlError if the number of columns differs."""
     found = inspector.queries.analyze(text, tuple(relation_of(record) for record in records), form=WHOLE)
     if found.refusal is not None:
         raise refused(found)

@@ -1,6 +1,7 @@
-"""Defines the result of a lowering: the plan with its steps, and the tables for the preview and for EXPLAIN.
+"""Defines the result of lowering a statement: the plan with its steps, the preview, and the rows of EXPLAIN.
 
-The package also contains confirmations, the effect of ``ALLOW``, and actions outside the catalog.
+The package also contains the requests for confirmation, the evaluation of ``ALLOW``, and the actions outside the
+catalog.
 
-Imports: ``model``, ``ports``. Begin with ``plan`` and ``steps``.
+Of the packages of ``plan``, this package imports only ``ports``. Begin with ``plan`` and ``steps``.
 """

@@ -1,11 +1,12 @@
-"""Determines the words that a statement's ALLOW must contain so that a confirmation in advance is valid."""
+"""Determines the words that a statement's ALLOW must contain. Without these words, a confirmation in advance is not
+valid."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 FORGOTTEN_SPLIT = "UNKNOWN (forgotten)"
-"""The verdict for a split whose position is discarded, and whose new position will be determined later."""
+"""The verdict for a split whose position is discarded now and determined again later."""
 
 WORDS = ("GAPS", "DUPLICATES")
 """The words for predicted effects, in the order in which errors name them."""
@@ -30,12 +31,12 @@ def predicted_words(splits: Iterable[SplitPreview]) -> tuple[str, ...]:
 
 
 def unallowed_words(splits: Iterable[SplitPreview], allow: Collection[str]) -> tuple[str, ...]:
-    """The predicted words that are missing from ALLOW."""
+    """The words that :func:`predicted_words` returns and that are missing from ALLOW."""
     return tuple(word for word in predicted_words(splits) if word not in allow)
 
 
 def effect_without_counts(row: SplitPreview) -> tuple[object, ...]:
-    """Returns the effect on one split in the form in which a preview shows this effect, but without the numbers that
-    change whenever new records arrive upstream."""
+    """Returns the effect on one split as in a preview, but without the numbers that change whenever new records arrive
+    upstream."""
     verdict = row.verdict if row.verdict.startswith("UNKNOWN") else predicted_words((row,))
     return row.old, row.new, verdict

@@ -1,5 +1,4 @@
-"""Confirms unsafe statements. The module checks the system parameter that enables unsafe statements, and checks that
-the user has confirmed exactly this request."""
+"""Creates the requests to confirm unsafe statements, and checks the system parameter that enables unsafe statements."""
 
 from __future__ import annotations
 
@@ -30,15 +29,14 @@ _TOKEN_DIGITS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A request to confirm an unsafe statement. The fields include the preview of the statement, and the token that
-    confirms the statement.
+    """A request to confirm an unsafe statement. ``token`` is the token that confirms it.
 
-    ``unallowed`` are the words that the statement's ALLOW lacks for the predicted effects. A confirmation before the
-    preview was shown (``--yes``, ``unsafe_confirmation``) does not cover these effects. ``assertion`` is a fact that
-    the user also asserts by confirming, for example that a job is stopped. Such a fact cannot be confirmed in advance
-    either. ``is_final`` is False if statements that run before this statement will change the token. ``covering`` is
-    the token that the same plan has if its preview shows records that are left unread. This token also confirms the
-    request.
+    ``unallowed`` are the words that the statement's ALLOW lacks for the predicted effects. A confirmation in advance
+    (``--yes``, ``unsafe_confirmation``), which the user gives without having seen the preview, does not cover these
+    effects. ``assertion`` is a fact that the user also asserts by confirming, for example that a job is stopped. A
+    confirmation in advance does not cover this fact either. ``is_final`` is False if statements that run before this
+    statement will change the token. ``covering`` is a second token that also confirms the request: the token that the
+    same plan would have if its preview showed records that are left unread.
     """
 
     statement: str
@@ -56,8 +54,7 @@ class Question:
 
     @property
     def takes_yes_beforehand(self) -> bool:
-        """True if a confirmation in advance is valid for this request. The user gives such a confirmation without
-        having seen the preview."""
+        """True if a confirmation in advance (without having seen the preview) is valid for this request."""
         return not self.unallowed and not self.assertion
 
 
@@ -73,11 +70,12 @@ def require_switch(snapshot: Snapshot, span: Span) -> None:
 
 
 def token_of(snapshot: Snapshot, plan: Plan, *, leaves_unread: bool | None = None) -> str:
-    """A digest of the statement, the plan's fingerprint (such as new positions), the effects on splits, and epochs. The
-    epochs are those of the affected objects, of the pauses of these objects, and of the objects that these objects use.
+    """Returns the token: a digest of the statement, the plan's fingerprint (such as new positions), the effects on
+    splits, and some epochs. These are the epochs of the affected objects, of their readers and pauses, and of the
+    objects that they use.
 
-    The token is valid only for this plan, and only until one of these values changes. ``leaves_unread`` states whether
-    the preview shows records that a source leaves unread, in splits that the source no longer reads. If it is None, the
+    The token is valid only for this plan, and only until one of these values changes. ``leaves_unread`` is True if the
+    token is for a preview in which a source leaves records unread in splits that it no longer reads. If it is None, the
     plan's preview determines the value.
     """
     is_leaving = _leaves_unread(plan) if leaves_unread is None else leaves_unread
@@ -98,8 +96,7 @@ def _effects(snapshot: Snapshot, plan: Plan) -> list[str]:
     topic or read from a topic are left out.
 
     The epochs alone are not sufficient, because an upstream can change without a new epoch: a topic may be deleted and
-    created again, or retention may remove records. After such a change upstream, the effect differs from the effect
-    that the user has confirmed.
+    created again, or retention may remove records. The plan would then have another effect than the user has confirmed.
     """
     sources = [record for record in map(snapshot.get, plan.affected) if isinstance(record, SourceRecord)]
     is_still = bool(sources) and all(pauses_of(snapshot, source.id) for source in sources)
@@ -121,11 +118,12 @@ def _parts(preview: Preview) -> Iterator[Preview]:
 
 
 def _effect(split: SplitPreview, *, is_still: bool) -> str:
-    """Returns the effect on one split, as a part of the token. ``is_still`` is True if no reader advances the position
-    in the split, so that most numbers of the move do not change.
+    """Returns the effect on one split, as a part of the token. ``is_still`` is True if every affected source is paused.
+    No reader then advances the position in the split, and most numbers of the move do not change.
 
     Two kinds of numbers still change, and are therefore left out. The first kind is the number of unread records that
-    remain in a topic that is no longer read. The second kind is the position and gap of a split that starts at the end.
+    remain in a topic that is no longer read. The second kind is the new position and the gap of a split that starts at
+    the upstream's end.
     """
     if split.verdict.startswith("UNKNOWN"):
         return f"{split.reader}/{split.split} {split.verdict}"
@@ -154,8 +152,8 @@ def question_of(snapshot: Snapshot, plan: Plan) -> Question:
 
 
 class UnconfirmedError(SqlError):
-    """The error for a missing confirmation. The error's detail is the preview, and the error's hint states how the user
-    can confirm the statement.
+    """The error for a missing confirmation. Its detail is the preview, and its hint states how the user can confirm the
+    statement.
 
     ``question`` is the request that was not confirmed.
     """
@@ -166,7 +164,7 @@ class UnconfirmedError(SqlError):
 
 
 def refusal(question: Question, plan: Plan, *, was_asked: bool) -> UnconfirmedError:
-    """The error for a missing confirmation, with the hint for a session and for a script."""
+    """The error for a missing confirmation. Its hint is for sessions and scripts."""
     message = (
         "the operation was not confirmed"
         if was_asked
@@ -190,7 +188,7 @@ def refusal(question: Question, plan: Plan, *, was_asked: bool) -> UnconfirmedEr
 
 
 def _allowing(plan: Plan) -> str:
-    """Returns the ALLOW clause that a plan lacks, and the statement that must contain this clause."""
+    """Returns a text that names the ALLOW clause that a plan lacks and the statement to which the user must add it."""
     allow = f"ALLOW {', '.join(plan.unallowed)}"
     if plan.unallowed_sources:
         return f"{allow} in a RESET, INJECT or UNSAFE SET of the block on source {', '.join(plan.unallowed_sources)}"
@@ -202,8 +200,8 @@ def _allowing(plan: Plan) -> str:
 
 
 def hint_beforehand(question: Question, *, plan_file: str | None = None) -> str:
-    """Returns the hint for a command that runs several statements, and that was refused before the first statement ran.
-    The command was refused because nobody can confirm one of the statements.
+    """Returns the hint for a command that runs several statements. The command was refused before the first statement
+    ran, because one of the statements needs a confirmation and nobody can be prompted for it.
 
     The hint contains no token, because the earlier statements change the token.
     """
@@ -222,8 +220,9 @@ def hint_for_a_command(question: Question, *, plan_file: str | None = None, is_o
     """Returns the hint for a command such as ``rw-sql source``. Such a command builds the statement itself, so the user
     has no session in which to type CONFIRM, and no statement text to change.
 
-    ``plan_file`` is the saved plan that the command applies. No option of the command can change the statements of this
-    plan. ``is_outdated`` is True if statements of the plan have run, so that the plan cannot be applied again.
+    ``plan_file`` is the saved plan that the command applies. The command's options cannot change the statements of a
+    saved plan. ``is_outdated`` is True if some statements of the plan have already run; the plan can then not be
+    applied again.
     """
     allow = f"--allow {','.join(word.lower() for word in question.unallowed)}"
     if plan_file is not None and is_outdated:

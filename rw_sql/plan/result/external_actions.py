@@ -1,5 +1,4 @@
-"""Represents the actions that a plan has outside the catalog as data. The runtime carries these actions out after the
-commit."""
+"""Represents a plan's actions outside the catalog as data. The runtime carries out these actions after the commit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Represents a picture as data (boxes and arrows), and renders the picture in the output formats that need no layout:
-text, Mermaid and JSON."""
+"""Represents a graph as boxes and arrows, and renders it in the formats that need no layout: text, Mermaid and JSON."""
 
 from __future__ import annotations
 
@@ -18,14 +17,14 @@ class GraphNode:
 
     @property
     def said(self) -> str:
-        """The line below the box's name. The line contains the kind, the state and the note."""
+        """The text below the box's name: the kind, the state and the note."""
         return " · ".join(part for part in (self.kind.replace("_", " "), self.state, self.note) if part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """A picture that consists of boxes and arrows. An arrow leads from an object to a reader of the object, and is
-    stored as the pair of the two box ids."""
+    """A graph of boxes and arrows. An arrow leads from an object to one of its readers, and is stored as the pair of
+    their box ids."""
 
     nodes: tuple[GraphNode, ...]
     edges: tuple[tuple[int, int], ...]
@@ -50,7 +49,7 @@ def to_mermaid(graph: Graph) -> str:
 
 
 def mermaid_label(text: str) -> str:
-    """Returns the text in a form that a quoted Mermaid label can contain.
+    """Escapes a text for a quoted Mermaid label.
 
     Characters that could end the label or act as markup are replaced with entities.
     """
@@ -92,5 +91,5 @@ def to_text(graph: Graph) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name in a form that is safe to print: on one line, and without control characters of terminals."""
+    """Returns a name in a form that is safe to print: on one line, and without terminal control characters."""
     return "".join(letter if letter.isprintable() else "?" for letter in name)

@@ -15,10 +15,10 @@ _SWEEPS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Contains the position (layer, row) of each box. Also contains, for each arrow, the rows at which the arrow
-    crosses the layers between its two boxes.
+    """The position (layer, row) of each box, and for each arrow the rows at which it crosses the layers between its two
+    boxes.
 
-    A row may be a fraction, because arrows are then straighter. Two boxes of a layer are at least 1 apart.
+    A row may be a fraction, which makes arrows straighter. The rows of two boxes in a layer differ by at least 1.
     """
 
     places: Mapping[int, tuple[int, float]]
@@ -73,7 +73,7 @@ def layout(graph: Graph) -> Layout:
 
 
 def _layers(ids: Sequence[int], edges: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """Returns the layer of each box. A box is in the layer after the last layer that contains an input of the box."""
+    """Returns the layer of each box. A box is one layer after the last of its inputs."""
     readers: dict[int, list[int]] = {id_: [] for id_ in ids}
     open_inputs = dict.fromkeys(ids, 0)
     for start, end in dict.fromkeys(edges):
@@ -114,8 +114,8 @@ def _rows(
     before: Mapping[_Point, list[_Point]],
     after: Mapping[_Point, list[_Point]],
 ) -> dict[_Point, float]:
-    """Returns the row of each point. This row is near the mean row of the point's neighbours. The points of a layer
-    keep their order and are at least 1 apart."""
+    """Returns the row of each point, as near as possible to the mean row of the point's neighbours. The points of a
+    layer keep their order, and their rows differ by at least 1."""
     rows: dict[_Point, float] = {point: float(at) for column in columns for at, point in enumerate(column)}
     for sweep in range(_SWEEPS):
         forward = sweep % 2 == 0

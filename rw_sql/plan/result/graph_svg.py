@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 _WIDTH, _HEIGHT, _GAP, _BETWEEN, _EDGE, _LINE = 190, 60, 60, 14, 8, 17
 _MOST_LETTERS = 24
-"""The maximum number of characters per line in a box. With this number, a line fits into the box even in the widest
-common font."""
+"""The maximum number of characters per line in a box. Even in the widest common font, such a line fits into the box."""
 
 STYLE = """\
 .graph text { font: 12px system-ui, sans-serif; fill: #1b1f24; }
@@ -40,7 +39,8 @@ STYLE = """\
 
 
 def to_svg(graph: Graph, *, has_style: bool = True, label: str = "lineage") -> str:
-    """The graph as an SVG element. If ``has_style`` is false, the surrounding page must contain STYLE."""
+    """The graph as an SVG element. If ``has_style`` is False, the element has no styles, and the surrounding page must
+    contain STYLE."""
     placed = layout(graph)
 
     def left(layer: int) -> float:
@@ -105,8 +105,8 @@ def _box(node: GraphNode, x: float, y: float) -> str:
 
 
 def _lines(node: GraphNode) -> list[tuple[str, str]]:
-    """Returns the text lines of a box, each with its CSS class. The lines are the name, the kind and, if there is a
-    state or a lag, the state with the lag."""
+    """Returns the text lines of a box, each with its CSS class. The lines are the name, the kind and, if the box has a
+    state or a note, the state with the note."""
     state = " · ".join(part for part in (node.state, node.note) if part)
     return [
         (' class="name"', node.name),

@@ -1,5 +1,5 @@
-"""Draws a move as SVG. For each split, a bar shows the range of the upstream's log, the old and the new position,
-repeated records, and gaps.
+"""Draws a move of positions as SVG. For each split, a bar shows the range of the upstream's log, the old and the new
+position, the repeated records, and the gaps.
 
 The picture is readable in light and dark mode, and without colour, because repeated ranges are hatched, gaps are
 dotted, and both have labels.
@@ -148,8 +148,8 @@ def _split(split: SplitPreview, y: int) -> Iterator[str]:
 
 
 def _effect(split: SplitPreview, x: object, top: int) -> Iterator[str]:
-    """Draws the range that is repeated or skipped. The range is between the old and the new position if both are known.
-    Otherwise, the range starts at the beginning of the log."""
+    """Draws the range that is repeated or skipped. If the old and the new position are known, this is the range between
+    them. Otherwise, the range starts at the beginning of the log."""
     assert callable(x)
     first, last = split.old, split.new
     if first is None or last is None or first == last:

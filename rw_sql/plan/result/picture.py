@@ -38,7 +38,7 @@ def form_of(statement: Explain) -> Form:
 
 def explained(plan: Plan, statement: Explain) -> Table:
     """The rows of EXPLAIN in the requested output format. For text, the result has one row per line. For the other
-    formats, the result has one row with the whole document."""
+    formats, the result has one row, which contains the entire document."""
     form = form_of(statement)
     match form:
         case "TEXT":
@@ -55,7 +55,7 @@ def explained(plan: Plan, statement: Explain) -> Table:
 
 
 def plan_json(plan: Plan) -> dict[str, object]:
-    """The plan as plain data. All keys are always present."""
+    """The plan as dicts and lists for JSON. All keys are always present."""
     has_steps = plan.operation is not None
     return {
         "lines": explain_lines(plan),
@@ -82,8 +82,8 @@ def _preview_json(preview: Preview) -> dict[str, object]:
 
 
 def plan_mermaid(plan: Plan) -> str:
-    """The plan as a flowchart, which shows a lineage, a move with its splits and dependents, or the sequence of
-    steps."""
+    """The plan as a flowchart. Depending on the plan, it shows a lineage, a move with its splits and dependents, or the
+    sequence of steps."""
     if plan.graph is not None:
         return to_mermaid(plan.graph)
     if not _is_move(plan.preview):
@@ -117,7 +117,8 @@ def _split_lines(split: SplitPreview) -> Iterator[str]:
 
 
 def plan_svg(plan: Plan) -> str:
-    """The plan as a picture. The picture shows a lineage, the splits of a move as bars, or the steps as boxes."""
+    """The plan as a picture. Depending on the plan, it shows a lineage, the splits of a move as bars, or the steps as
+    boxes."""
     if plan.graph is not None:
         return to_svg(plan.graph)
     if _is_move(plan.preview):
@@ -131,7 +132,8 @@ def _is_move(preview: Preview | None) -> bool:
 
 
 def _steps(plan: Plan) -> Graph:
-    """The steps as a chain of boxes. For a statement that commits nothing, the lines of EXPLAIN are used."""
+    """The steps as a chain of boxes. For a statement that commits nothing, the boxes contain the lines of EXPLAIN
+    instead."""
     steps = [(step.describe(), "in one commit" if step.is_catalog else "then") for step in plan.steps]
     if plan.operation is None or not steps:
         steps = [(line.strip(), "") for line in explain_lines(plan) if not line.endswith(":")]

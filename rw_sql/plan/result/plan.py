@@ -23,14 +23,14 @@ class ResultRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitPreview:
-    """One split before and after an operation. The fields include the next offset to read, the upstream's bounds, and
-    the verdict. Unknown numbers are None.
+    """One split before and after an operation: the next offset to read, the upstream's bounds, and the verdict. Unknown
+    numbers are None.
 
-    ``duplicates`` and ``gaps`` are the verdict's counts of records. If ``is_exact`` is false, these counts are upper
-    limits. ``reader`` is the name of a direct reader's view, if the preview has the splits of several readers. If the
+    ``duplicates`` and ``gaps`` are the verdict's counts of records. If ``is_exact`` is False, these counts are upper
+    limits. If the preview has the splits of several direct readers, ``reader`` is the name of the reader's view. If the
     upstream does not write offsets as numbers, ``written`` are the old offset, the new offset and the bounds in the
-    upstream's notation. If offsets do not count the bytes of the split's log, ``sizes`` are the numbers of repeated and
-    skipped bytes.
+    upstream's notation. ``sizes`` are the numbers of repeated and skipped bytes, if the offsets are not themselves byte
+    positions.
     """
 
     split: str
@@ -48,7 +48,7 @@ class SplitPreview:
 
     @property
     def shown(self) -> tuple[int, int]:
-        """The numbers of repeated and skipped records that a preview shows."""
+        """The numbers of repeated and skipped records, as shown in a preview."""
         if self.sizes is None:
             return self.duplicates, self.gaps
         # A corrected row has no effect, whatever its number of bytes was.
@@ -61,8 +61,8 @@ class Preview:
     and property.
 
     If several objects are affected, each has its own preview in ``parts``, and the other fields are empty. ``epoch`` is
-    the catalog's epoch. ``is_checkpoint`` is True if the preview is about a foreign job. In this case, ``dependents``
-    are the stateful operators of the job.
+    the catalog's epoch. ``is_checkpoint`` is True if the preview is about the checkpoint of a foreign job. In this
+    case, ``dependents`` are the stateful operators of the job.
     """
 
     title: str
@@ -77,7 +77,8 @@ class Preview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows to show. ``columns`` are pairs (name, Spark DDL type). Every row has one value per column."""
+    """The rows that a statement returns. ``columns`` are pairs (name, Spark DDL type). Every row has one value per
+    column."""
 
     columns: tuple[tuple[str, str], ...]
     rows: tuple[tuple[object, ...], ...]
@@ -91,10 +92,10 @@ class Plan:
     facts on which the confirmation depends. ``session`` is a parameter to set in this session. ``unallowed`` are the
     words that the statement's ALLOW lacks for the predicted effects. A confirmation in advance does not cover these
     effects. For a block, ``unallowed_sources`` are the names of the sources whose statements lack these words.
-    ``assertion`` is a fact that the user also asserts by confirming. Such a fact cannot be confirmed in advance either.
-    ``effect`` is an action outside the catalog that is carried out after the commit. ``notes`` are the first lines of
-    EXPLAIN. They describe how the statement is carried out. ``graph`` is the picture for a statement that shows a
-    picture.
+    ``assertion`` is a fact that the user also asserts by confirming. A confirmation in advance does not cover this fact
+    either. ``effect`` is an action outside the catalog that is carried out after the commit. ``notes`` are the first
+    lines of EXPLAIN, which describe how the statement is carried out. ``graph`` is the graph for a statement that shows
+    a lineage.
     """
 
     statement: Statement

@@ -1,5 +1,5 @@
-"""Converts the predicted effect of an operation, and the positions at planning time, to the JSON that is stored with
-the operation."""
+"""Converts an operation's prediction to and from the JSON that is stored with the operation. The prediction also
+contains the positions at planning time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PredictedSplit(msgspec.Struct, frozen=True, kw_only=True, array_like=True,
     """One split of a preview. The fields are the next record to read before the operation, the next record to read
     after the operation, the verdict as in the preview, and the verdict's counts.
 
-    If ``is_exact`` is false, the counts are upper limits. A PredictedSplit is stored as the list of its values, in the
+    If ``is_exact`` is False, the counts are upper limits. A PredictedSplit is stored as the list of its values, in the
     order of the fields.
     """
 
@@ -59,7 +59,7 @@ class SourcePrediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def predicted(source: SourceRecord, positions: Positions, preview: Preview) -> SourcePrediction:
-    """Makes the prediction for one source from the source's preview and its positions at planning time."""
+    """Creates the prediction for one source from the source's preview and the source's positions at planning time."""
     kind = connector(source.connector)
     sizes = {split.split: split.sizes for split in preview.splits if split.sizes is not None}
     return SourcePrediction(
@@ -82,8 +82,8 @@ def predicted(source: SourceRecord, positions: Positions, preview: Preview) -> S
 
 
 class _Stored(msgspec.Struct):
-    """The stored JSON. In this JSON, the key of a shared reader is the id of the reader's source, and the key of a
-    direct reader is the reader's fragment."""
+    """The stored JSON. The key of a shared reader is the id of its source, and the key of a direct reader is its
+    fragment."""
 
     sources: dict[str, SourcePrediction]
 
@@ -95,7 +95,8 @@ def prediction_to_json(by_fragment: Mapping[str, SourcePrediction]) -> str:
 
 
 def join_predictions(texts: Iterable[str | None]) -> str | None:
-    """Merges several predictions of different fragments. Returns None if ``texts`` contains no prediction."""
+    """Merges the predictions in ``texts``, which are for different fragments. Returns None if ``texts`` contains no
+    prediction."""
     found: dict[str, SourcePrediction] = {}
     for text in texts:
         found |= prediction_from_json(text)

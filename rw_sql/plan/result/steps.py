@@ -1,4 +1,4 @@
-"""Defines the steps of a plan. EXPLAIN prints the steps, and the store and the reconciler carry the steps out."""
+"""Defines the steps of a plan. EXPLAIN prints the steps. The store and the reconciler carry them out."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step, which consists of an imperative verb and its object. All steps with ``is_catalog`` form one commit, and
-    the other steps follow this commit."""
+    """One step: a verb and the object on which it acts. All steps whose ``is_catalog`` is True form one commit, and the
+    other steps follow this commit."""
 
     action: str
     subject: str
@@ -117,8 +117,8 @@ def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None
 
 def in_one_commit(snapshot: Snapshot, changes: Iterable[Change]) -> tuple[Change, ...]:
     """Returns the changes of several statements as one commit on the catalog ``snapshot``. Each statement was planned
-    as if the statements before it were already committed. The records of a statement may therefore contain a later
-    epoch than the epoch of the single commit."""
+    as if the earlier statements were already committed, so its records may contain later epochs. These epochs are
+    lowered to the epoch of the single commit."""
     epoch = snapshot.epoch + 1
     return tuple(
         PutObject(record=_not_after(change.record, epoch)) if isinstance(change, PutObject) else change
@@ -145,7 +145,7 @@ def after(snapshot: Snapshot, changes: tuple[Change, ...]) -> Snapshot:
 
 
 def steps_of(snapshot: Snapshot, changes: tuple[Change, ...]) -> tuple[Step, ...]:
-    """Returns the catalog steps of ``changes``, and the resulting steps of the reconciler."""
+    """Returns the catalog steps for ``changes``, followed by the reconciler's steps that result from them."""
     catalog = tuple(_catalog_step(snapshot, change) for change in changes)
     touched = _touched(snapshot, changes)
     before = desired_jobs(snapshot, touched)

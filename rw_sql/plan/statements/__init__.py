@@ -1,5 +1,5 @@
-"""Contains one lowering function per statement. The functions are in packages, one package per kind of object:
-``source``, ``view``, ``table``, ``sink``, ``move``, …
+"""Contains one lowering function per statement. There is one package per kind of object (``source``, ``view``,
+``table``, ``sink``, …) or task (``move``, ``show``, …).
 
 Functions have the names of their statements. For example, the function for ``INJECT SOURCE OFFSETS`` is
 ``lower_inject_source_offsets``.
@@ -7,6 +7,6 @@ Functions have the names of their statements. For example, the function for ``IN
 The packages share ``common`` (required objects, options, names), ``inject_common`` (the new positions of INJECT) and
 ``other_kind`` (hints for statements whose object is of another kind).
 
-Imports: every other package of ``plan``. Begin with ``source/source.py``. The unsafe operations on positions are in
-``move``.
+This package imports from every other package of ``plan``. Begin with ``source/source.py``. The unsafe operations on
+positions are in ``move``.
 """

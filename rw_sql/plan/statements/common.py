@@ -1,4 +1,4 @@
-"""Functions that the lowerings of several kinds of objects share."""
+"""Functions for lowering statements on several kinds of objects."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ REBUILD_CANCELLED = "the running rebuild is cancelled; the view's rows and its q
 
 
 def nothing(statement: Statement, name: str, detail: str) -> Plan:
-    """A plan without changes, with a message."""
+    """A plan that changes nothing and returns a message."""
     return Plan(statement=statement, changes=(ResultRow(object=name, change="NOTHING", detail=detail),))
 
 
 def states_change(fragment: str, kind_name: str, states: dict[str, SplitState], log_version: int) -> PutSplitStates:
-    """The change that sets positions of a fragment."""
+    """The catalog change that sets positions of a fragment."""
     kind = connector(kind_name)
     return PutSplitStates(
         fragment=fragment,
@@ -108,7 +108,7 @@ def begin_reading(
 
 
 def source_record(snapshot: Snapshot, source: SourceRecord, statement: CreateSource) -> SourceRecord:
-    """The source's record with another definition and with the fields that are derived from the definition."""
+    """Returns the source's record with a new definition, and with the fields that are derived from the definition."""
     made = replace(
         source,
         definition=render(statement),
@@ -127,8 +127,8 @@ def drop_with_dependents(
 ) -> list[Change]:
     """The changes that drop an object and, with CASCADE, all its dependents (dependents first).
 
-    If a rebuild reads a dropped object, the rebuild is cancelled, and its view keeps the present rows and the present
-    query.
+    If a rebuild reads a dropped object, the rebuild is cancelled. The rebuild's view, unless it is dropped too, keeps
+    its present rows and query.
     """
     dependents = snapshot.dependents_of(id_)
     if dependents and not is_cascade:
@@ -162,8 +162,8 @@ def _as_dependent(record: ObjectRecord) -> str:
 
 
 def _is_of_another(record: ObjectRecord, dependents: Iterable[ObjectRecord]) -> bool:
-    """Returns True if the object is the rebuild of a view, or the source of a table, and if this view or table is
-    itself one of the dependents."""
+    """Returns True for the rebuild of a view, or the source of a table, if this view or table is among the
+    dependents."""
     if isinstance(record, RebuildRecord):
         return any(found.id == record.view_id for found in dependents)
     return record.kind == "source" and any(found.kind == "table" and found.name == record.name for found in dependents)
@@ -171,7 +171,7 @@ def _is_of_another(record: ObjectRecord, dependents: Iterable[ObjectRecord]) -> 
 
 def _cancelled_rebuilds(snapshot: Snapshot, dropped: frozenset[int]) -> tuple[RebuildRecord, ...]:
     """Returns the rebuilds that must be cancelled although the rebuilt views remain. A rebuild must be cancelled if its
-    new query reads a dropped object, or if it is swapped together with such a rebuild."""
+    new query reads a dropped object, or if it is swapped together with a rebuild that does so."""
     left = [rebuild for rebuild in snapshot.all("rebuild") if rebuild.view_id not in dropped]
     heads = [rebuild for rebuild in left if rebuild.id in dropped]
     if not heads:
@@ -213,7 +213,7 @@ def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list
 def kept_readers(snapshot: Snapshot, then: Snapshot) -> Iterator[Change]:
     """Finds the sources with a replication slot that have readers in ``snapshot`` but no reader in the catalog
     ``then``. Yields, for each of these sources, the change that keeps the source's shared reader running. Without a
-    reader, the upstream would keep its log for the slot without a limit."""
+    reader, the slot would make the upstream keep its log without a limit."""
     for source in then.all("source"):
         if not has_slot(source.connector) or is_read(then, source):
             continue
@@ -225,7 +225,7 @@ def kept_readers(snapshot: Snapshot, then: Snapshot) -> Iterator[Change]:
 def take_up_new_topics(
     snapshot: Snapshot, inspector: Inspector, source: SourceRecord
 ) -> tuple[tuple[Change, ...], tuple[str, ...]]:
-    """Calls :func:`take_up_for` for every reader of the source, and joins the results. Equal messages appear once."""
+    """Calls :func:`take_up_for` for every reader of the source, and joins the results without duplicate messages."""
     changes: tuple[Change, ...] = ()
     notes: dict[str, None] = {}
     for reader in readers_of(snapshot, source):
@@ -238,10 +238,10 @@ def take_up_new_topics(
 def take_up_for(
     snapshot: Snapshot, inspector: Inspector, reader: Reader, epoch: int | None = None
 ) -> tuple[tuple[Change, ...], tuple[str, ...]]:
-    """The changes that assign new splits to the reader, and messages about these splits. The new splits are those
-    splits of the source's topics that the reader does not read yet.
+    """Returns the changes that assign new splits to the reader, and messages about these splits. A split of the
+    source's topics is new if the reader does not read it yet.
 
-    If the upstream does not respond, this statement assigns no splits, and the owner assigns the splits later.
+    If the upstream does not respond, the statement assigns no new splits, and the owner assigns them later.
     """
     source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)
@@ -271,7 +271,7 @@ def take_up_for(
 
 def require_movable(snapshot: Snapshot, source: SourceRecord, span: Span) -> None:
     """Raises SqlError NOT_SUPPORTED if the positions of a source cannot be moved. Positions cannot be moved if the
-    connector does not support moving them, or if each refresh of the source's table reads the whole upstream."""
+    connector does not support this, or if each refresh of the source's table reads the entire upstream."""
     name = sql_name(source.name)
     reason = getattr(connector(source.connector), "immovable", None)
     kind = "source"
@@ -301,8 +301,8 @@ def require_not_rebuilding(snapshot: Snapshot, inputs: Iterable[int], span: Span
 
 def require_not_read_anew(snapshot: Snapshot, ids: Iterable[int], span: Span) -> None:
     """Raises SqlError CONCURRENT_CHANGE if a view is being rebuilt with a new query, and one of the given objects is
-    that view or an input of the new query. The new query uses the objects' current names, so these names must not
-    change."""
+    that view or an input of the new query. The new query uses the current names of the objects, so statements must not
+    change these names."""
     named = set(ids)
     for rebuild in snapshot.all("rebuild"):
         if rebuild.view is not None and not named.isdisjoint((rebuild.view_id, *rebuild.view.inputs)):
@@ -315,7 +315,7 @@ def require_not_read_anew(snapshot: Snapshot, ids: Iterable[int], span: Span) ->
 
 
 def sink_record(snapshot: Snapshot, sink: SinkRecord, statement: CreateSink) -> SinkRecord:
-    """The sink's record with another definition and with the fields that are derived from the definition."""
+    """Returns the sink's record with a new definition, and with the fields that are derived from the definition."""
     made = replace(
         sink,
         definition=render(statement),
@@ -333,7 +333,7 @@ def shape_in_catalog(sink: SinkRecord) -> SinkShape:
 def look_at_sink(
     snapshot: Snapshot, inspector: Inspector, sink: SinkRecord, candidates: tuple[SecretRecord, ...] = ()
 ) -> SinkLook:
-    """Examines the target of a sink in the catalog."""
+    """Contacts and examines the target of a sink that is in the catalog."""
     deletes = not sink.query and any(changes_rows(snapshot.get(input_id)) for input_id in sink.inputs)
     shape = replace(shape_in_catalog(sink), deletes=deletes)
     return inspector.upstreams.look_at_target(sink.connector, sink_options(snapshot, sink), shape, candidates)
@@ -386,7 +386,7 @@ def unsafe_plan(
 
 
 def dependents_of(snapshot: Snapshot, reader: Reader) -> tuple[str, ...]:
-    """The dependents in the order of their creation, which is the order in a preview."""
+    """The dependents in the order of their creation, as in a preview."""
     return tuple(f"{spoken(record.kind)} {record.name}" for record in reader.dependents(snapshot))
 
 

@@ -30,7 +30,7 @@ _MOST_NAMED = 8
 
 
 def require_offsets_written(statement: InjectSourceOffsets | InjectCheckpointOffsets) -> None:
-    """Raises SqlError if the statement has CONVENTION but its target contains no offsets."""
+    """Raises SqlError if the statement has CONVENTION although its target contains no offsets."""
     target = statement.target
     if statement.convention != "next" and not isinstance(target, InjectValues | InjectFromFile):
         raise SqlError(
@@ -53,7 +53,7 @@ def require_no_split_list(statement: InjectSourceOffsets | InjectCheckpointOffse
 
 
 def offsets_in_file(inspector: Inspector, target: InjectFromFile) -> OffsetsText:
-    """The offsets in a file. Raises SqlError, pointing at the target, if the file cannot be read."""
+    """The offsets in a file. If the file cannot be read, raises SqlError, which points at the target."""
     try:
         text = inspector.file_text(target.path)
         return read_offsets(text, target.path)
@@ -76,8 +76,8 @@ def at_most(offsets: Mapping[KeyT, int], ends: Mapping[KeyT, int]) -> tuple[dict
     splits whose offsets were replaced.
 
     An offset may be after the end because the upstream has grown between the request for the ends and the request for
-    the offsets. The caller has checked that the upstream has grown. The ends are valid positions, and no record after
-    an end is skipped.
+    the offsets. The caller has checked that the upstream has grown. The ends are valid positions, and this replacement
+    skips no record.
     """
     beyond = [key for key, offset in offsets.items() if key in ends and offset > ends[key]]
     return {**offsets, **{key: ends[key] for key in beyond}}, beyond
@@ -90,9 +90,9 @@ def grown_ends(
     offsets: Mapping[str, int],
     seen: Mapping[str, UpstreamSplit],
 ) -> dict[str, int]:
-    """Contacts the upstream again if an offset is after the end of its split. Returns the ends in ``seen`` of the
-    splits whose present end is at or after the offset in ``offsets``. For any other split, such as a split of a topic
-    that was created again, an offset after the end is an error."""
+    """Contacts the upstream again if an offset is after the end of its split. For each split whose present end is at or
+    after its offset in ``offsets``, returns its earlier end, from ``seen``. For any other split, such as a split of a
+    topic that was created again, an offset after the end is an error."""
     if not any(split in seen and offset > seen[split].end for split, offset in offsets.items()):
         return {}
     now = inspector.upstreams.look_again(connector, options).splits
@@ -108,15 +108,14 @@ def grown_ends(
 
 
 def grown_notices(splits: Iterable[str]) -> list[str]:
-    """Returns a notice about splits whose offset was after the end that the upstream had reported a moment before."""
+    """Returns a notice about splits whose offset was after the end that the upstream had reported earlier."""
     listed = first_names(splits, _MOST_NAMED)
     said = "the upstream has grown since its ends were read; these splits are set to the ends that it had then"
     return [f"{said}: {listed}"] if listed else []
 
 
 def members_notices(group: str, members: int) -> list[str]:
-    """If the consumer group has active members, returns a notice, because the offsets of the group may still change in
-    this case."""
+    """Returns a notice if the consumer group has active members, because these can still change the group's offsets."""
     return (
         [f'consumer group "{group}" has {members} active members, so its offsets may still change'] if members else []
     )

@@ -1,4 +1,4 @@
-"""Suggests a statement if the object in a statement is of another kind, such as ``DROP SINK`` for a source."""
+"""Suggests the right statement if a statement names an object of the wrong kind, such as ``DROP SINK`` for a source."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ user's own decision. A hint shortens a statement that contains one of these part
 
 
 def with_the_right_statement(error: OtherKindError, statement: Statement, snapshot: Snapshot) -> OtherKindError:
-    """Returns the error. If there is an equivalent statement for the object's actual kind, that statement becomes the
-    error's hint."""
+    """Returns the error. If the object's actual kind has an equivalent statement, this statement becomes the error's
+    hint."""
     if error.is_completed:  # the lowering of an inner statement has already set the hint
         return error
     error.is_completed = True
@@ -52,7 +52,8 @@ def _is_meant(text: str) -> bool:
 
 
 def _of_its_source(error: OtherKindError, text: str, snapshot: Snapshot) -> str | None:
-    """Returns the same statement for the source that an object reads, directly or through other objects."""
+    """Returns the statement in which the object's name is replaced with the name of the only source that the object
+    reads, directly or through other objects."""
     if error.wanted != "source":
         return None
     name, sources = error.other.name, sources_below(snapshot, error.other)

@@ -1,4 +1,4 @@
-"""Defines the result of an analysis, which consists of findings and columns."""
+"""Defines the result of a query's analysis: the findings and the output columns."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Finding:
 class Analysis:
     """The findings of a query in the order of the query's text, and the output columns (None if not known).
 
-    ``is_complete`` is False if a part of the query was not checked. An unrecognized construct and a relation with
-    unknown columns are not checked.
+    ``is_complete`` is False if a part of the query was not checked, for example because the analysis does not know a
+    construct or the columns of a relation.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -58,12 +58,12 @@ class Report:
     is_complete: bool = True
 
     def add(self, place: tuple[int, int] | None, kind: ErrorCode, message: str, hint: str | None = None) -> None:
-        """Adds a finding at ``[start, end)``. A finding without a position is placed at the start of the query."""
+        """Adds a finding at ``[start, end)``. If ``place`` is None, the finding is placed at the start of the query."""
         start, end = place or (0, 1)
         self.findings.setdefault(
             (start, message), Finding(offset=start, length=end - start, kind=kind, message=message, hint=hint)
         )
 
     def leave(self) -> None:
-        """Records that a part of the query is not checked."""
+        """Records that a part of the query was not checked."""
         self.is_complete = False

@@ -1,5 +1,5 @@
-"""Determines the columns that the FROM clause of a select provides, and finds these columns by the names in the
-select's expressions."""
+"""Determines the columns that a FROM clause provides, and looks up the names in the select's expressions among these
+columns."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attribute:
-    """A column that expressions can name. If two attributes have the same ``origin``, they are the same column under
-    two names.
+    """A column that expressions can name. Two attributes with the same ``origin`` are one column under two names.
 
-    ``qualifier`` is the folded name of the column's relation. ``is_hidden`` is True for the second of two columns that
-    USING merges. A query can use this column only with its qualifier.
+    ``qualifier`` is the folded name of the column's relation. ``is_hidden`` is True for the right one of two columns
+    that USING or NATURAL merges. A query can use a hidden column only with its qualifier.
     """
 
     name: str
@@ -28,14 +27,14 @@ class Attribute:
     is_hidden: bool = False
 
     def moved(self, **changes: object) -> Attribute:
-        """A copy of the attribute with some properties replaced."""
+        """Returns a copy of the attribute in which some properties are replaced."""
         values = {name: getattr(self, name) for name in ("name", "qualifier", "data_type", "origin", "is_hidden")}
         return Attribute(**(values | changes))
 
 
 class Unknown:
-    """The origin of a column that a query names but that no relation has. Another error
-    already reports the name of this column, and no hint suggests this name."""
+    """The origin of a column that a query names although no relation has it. Another finding already reports this
+    column, and no hint suggests its name."""
 
 
 def is_unknown(attribute: Attribute) -> bool:
@@ -44,8 +43,7 @@ def is_unknown(attribute: Attribute) -> bool:
 
 
 def known_names(attributes: Iterable[Attribute]) -> list[str]:
-    """Returns the names of the attributes that exist. Each name occurs once, and columns without a name are left
-    out."""
+    """Returns the distinct names of the attributes that exist. Columns without a name are left out."""
     return list(dict.fromkeys(a.name for a in attributes if a.name and not is_unknown(a)))
 
 
@@ -53,10 +51,11 @@ def known_names(attributes: Iterable[Attribute]) -> list[str]:
 class Output:
     """The columns of a query or relation.
 
-    ``is_open`` is True if there may be further columns that are unknown. These columns may also be between the known
-    columns.
+    ``is_open`` is True if there may be unknown columns besides ``columns``. The unknown columns may also be between the
+    known columns.
 
-    A column without a name has the name ``""``. ``is_missing`` is True if no such relation exists.
+    A column without a name has the name ``""``. ``is_missing`` is True if the query names a relation that does not
+    exist.
     """
 
     columns: list[Attribute] = field(default_factory=list)
@@ -64,8 +63,8 @@ class Output:
     is_missing: bool = False
 
     def read_as(self, qualifier: str) -> Output:
-        """Returns the columns for use in an outer query. Each column gets a new origin. Two new origins are equal if
-        the two old origins were equal."""
+        """Returns the columns for use in an outer query. Each origin is replaced with a new origin. Columns with a
+        common origin still have a common origin afterwards."""
         origins: dict[int, object] = {}
         return Output(
             [
@@ -83,26 +82,25 @@ class Output:
 
 
 OPEN = "open"
-"""If a name may refer to an unknown column, the lookup of the name returns this value."""
+"""The result of looking up a name that may refer to an unknown column."""
 
 
 class Frame:
-    """The columns that a FROM clause provides, in their order, and the names of the clause's relations."""
+    """The columns that a FROM clause provides, in their order, and the names of the relations in this clause."""
 
     __slots__ = ("_by_name", "attributes", "is_open", "is_unsure", "relations")
 
     def __init__(self) -> None:
         self.attributes: list[Attribute] = []
         self.relations: dict[str, bool] = {}
-        """Maps the folded name of each relation to True if the relation may have unknown columns, otherwise to
-        False."""
+        """For each relation, by folded name: whether the relation may have unknown columns."""
         self.is_open = False
         self.is_unsure = False
-        """True if an existing relation may have unknown columns."""
+        """True if a relation that exists may have unknown columns."""
         self._by_name: dict[str, list[Attribute]] | None = None
 
     def add(self, output: Output, qualifier: str) -> None:
-        """Adds the columns of a relation, under its folded name ``qualifier``."""
+        """Adds the columns of a relation. ``qualifier`` is the folded name of the relation."""
         self.attributes += output.columns
         self.relations[qualifier] = self.relations.get(qualifier, False) or output.is_open
         self.is_open |= output.is_open
@@ -110,7 +108,7 @@ class Frame:
         self._by_name = None
 
     def merge(self, other: Frame) -> None:
-        """Adds the relations of another frame."""
+        """Adds the relations and columns of another frame."""
         self.replace([*self.attributes, *other.attributes])
         for qualifier, is_open in other.relations.items():
             self.relations[qualifier] = self.relations.get(qualifier, False) or is_open
@@ -131,13 +129,12 @@ class Frame:
         return self._by_name.get(name, [])
 
     def visible(self, name: str) -> list[Attribute]:
-        """The attributes to which an unqualified folded name may refer. The result has only one attribute for each
-        origin."""
+        """The attributes to which an unqualified folded name may refer, with one attribute for each origin."""
         return _distinct(attribute for attribute in self.named(name) if not attribute.is_hidden)
 
     def find(self, parts: Sequence[str]) -> tuple[list[Attribute], int] | str | None:
-        """Returns the attributes to which the folded name ``a.b.c`` may refer, and the number of the name's parts that
-        name the column. (The other parts name fields.)
+        """Returns the attributes to which the folded name ``a.b.c`` may refer. Also returns how many of the name's
+        parts name the column. (The later parts name fields.)
 
         Returns OPEN if the name may refer to an unknown column. Returns None if the name does not refer to any column.
         """
@@ -171,8 +168,8 @@ def _distinct(attributes: Iterable[Attribute]) -> list[Attribute]:
 
 
 class Scope:
-    """The names that an expression in a select may use: columns of its FROM clause, its output names, and the names
-    of outer queries."""
+    """The names that an expression in a select may use: the columns of the select's FROM clause, the select's output
+    names, and the names of outer queries."""
 
     __slots__ = ("frame", "has_aggregate", "is_output_first", "outer", "outputs", "parameters", "windows")
 
@@ -183,11 +180,13 @@ class Scope:
         self.is_output_first = False
         self.has_aggregate = False
         self.parameters: list[tuple[str, exp.DataType | None]] = []
-        """The parameters of the enclosing lambdas, the innermost last, with their types."""
+        """The parameters of the enclosing lambdas, with their types. The parameters of the innermost lambda are
+        last."""
         self.windows: dict[str, object] | None = None
 
     def parameter(self, name: str) -> tuple[str, exp.DataType | None] | None:
-        """The parameter of an enclosing lambda that has the given folded name."""
+        """The parameter with this folded name of an enclosing lambda, with the parameter's type; None if there is no
+        such parameter."""
         return next((found for found in reversed(self.parameters) if found[0] == name), None)
 
     def with_outputs(self, columns: Iterable[Attribute], *, first: bool) -> Scope:

@@ -13,17 +13,17 @@ CASTS = frozenset({
     "bigint", "binary", "boolean", "date", "decimal", "double", "float", "int", "smallint", "string", "timestamp",
     "tinyint",
 })  # fmt: skip
-"""Functions that are casts. The output column gets the name of the argument."""
+"""Functions that are casts. The output column of such a call gets the name of the call's argument."""
 
 _SYNTAX = frozenset({
     "cast", "collate", "date_diff", "dateadd", "datediff", "extract", "identifier", "map", "named_struct", "overlay",
     "position", "struct", "substr", "substring", "timestampadd", "timestampdiff", "trim", "try_cast",
 })  # fmt: skip
-"""Functions whose calls Spark's grammar parses by special rules. The number of arguments of such a call is not
+"""Functions whose calls Spark's grammar parses by special rules. For these calls, the number of arguments is not
 checked."""
 
 TIME_WINDOWS = ("window", "session_window")
-"""Functions whose call adds a column with the function's name to the scope of its select."""
+"""Functions that, when a select calls them, add a column with the function's name to the scope of the select."""
 
 UNIT_FIRST = frozenset({"date_add", "date_diff", "dateadd", "datediff", "timestampadd", "timestampdiff"})
 """Functions whose first argument may be a unit of time, which looks like a column name."""
@@ -36,13 +36,14 @@ WITHOUT_BRACKETS = frozenset({
     "current_catalog", "current_database", "current_date", "current_path", "current_schema", "current_time",
     "current_timestamp", "current_timezone", "current_user", "grouping__id", "localtimestamp", "session_user", "user",
 })  # fmt: skip
-"""The names of functions that Spark calls without parentheses if there is no column of the same name."""
+"""Functions that a query can call without parentheses. If there is a column with the function's name, the name refers
+to the column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Builtin:
-    """A Spark function. It accepts at least ``least`` and at most ``most`` arguments; there is no maximum if ``most``
-    is None. ``step`` is the difference between two consecutive numbers of arguments that the function accepts."""
+    """A Spark function. It accepts ``least``, ``least + step``, ``least + 2 * step``, … arguments, but at most
+    ``most``. There is no maximum if ``most`` is None."""
 
     name: str
     kind: str
@@ -51,7 +52,7 @@ class Builtin:
     step: int = 1
 
     def takes(self, count: int) -> bool:
-        """True if the function accepts that many arguments."""
+        """True if the function accepts ``count`` arguments, or if the number of its arguments is not checked."""
         if self.name in _SYNTAX:
             return True
         if count < self.least or (self.most is not None and count > self.most):
@@ -60,7 +61,7 @@ class Builtin:
 
     @property
     def counts(self) -> str:
-        """The numbers of arguments that the function accepts, in words."""
+        """The accepted numbers of arguments as text, such as ``1 or 2 arguments``."""
         if self.most is None:
             return f"at least {_arguments(self.least)}"
         if self.least == self.most:

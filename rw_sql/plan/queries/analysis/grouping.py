@@ -1,4 +1,4 @@
-"""Checks that the columns of a select with groups are in GROUP BY or inside aggregates."""
+"""Checks that a grouped select uses each column either in GROUP BY or inside an aggregate."""
 
 from __future__ import annotations
 
@@ -22,21 +22,20 @@ _SILENT = (exp.Query, exp.Star, exp.Identifier, exp.Var, exp.DataType, exp.Liter
 
 
 class Groups:
-    """The grouping expressions of a select. The class checks other expressions of the select against these grouping
-    expressions."""
+    """The grouping expressions of a select, against which the select's other expressions are checked."""
 
     def __init__(self, keys: Iterable[exp.Expr], resolved: Mapping[int, Resolved], text: Text, report: Report) -> None:
         self._resolved = resolved
         self._text = text
         self._report = report
         self._forms: list[Hashable] = []
-        """The forms of expressions; equal forms have the same index."""
+        """The distinct forms of expressions. The index of a form is the form's number."""
         self._numbers: dict[Hashable, int] = {}
         self._of_nodes: dict[int, int] = {}
         self._keys: set[int] = set()
         self._parts: set[Hashable] = set()
-        """The origins of columns that are not grouping expressions themselves, but are part of a longer grouping
-        expression."""
+        """The origins of the columns that are only parts of grouping expressions, such as ``a`` in ``GROUP BY a +
+        1``."""
         self._reported: set[Hashable] = set()
         self._is_grouped = False
         for key in keys:
@@ -70,8 +69,8 @@ class Groups:
             self._parts_of(node)
 
     def star(self, node: exp.Expr, attributes: Iterable[tuple[str, object]]) -> None:
-        """Reports a star that expands to a column outside GROUP BY. ``attributes`` are the columns of the star, each as
-        its name and origin."""
+        """Reports a star that expands to a column outside GROUP BY. ``attributes`` are the names and origins of the
+        star's columns."""
         for name, origin in attributes:
             if self._number(("column", _identity(origin))) not in self._keys:
                 self._refuse(self._text.first_place(node), name, name)
@@ -124,9 +123,9 @@ class Groups:
         )
 
     def _form(self, node: object) -> int:
-        """Returns a number that is equal for expressions with the same meaning. The number is assigned to the form of
-        the expression. This form contains the numbers of the expression's parts, so that the length of the form does
-        not depend on the lengths of the parts."""
+        """Returns a number that is equal for expressions with the same meaning. The number identifies the form of the
+        expression. A form contains the numbers of the expression's parts instead of their text, which keeps the form
+        short even if the parts are long."""
         number = self._of_nodes.get(id(node)) if isinstance(node, exp.Expr) else None
         if number is None:
             number = self._number(self._shape(node))

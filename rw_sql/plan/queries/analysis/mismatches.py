@@ -39,7 +39,7 @@ _FIRST_ARGUMENT = {
     ),
     **dict.fromkeys(("avg", "mean", "sum"), _NUMBER),
 }  # fmt: skip
-"""For each function: the required type of its first argument."""
+"""Maps each function to the required type of its first argument."""
 
 _CASTING = ("HAVING", "QUALIFY")
 _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "DIV"}
@@ -47,10 +47,10 @@ _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeE
 _PATTERNS = (exp.Like, exp.ILike, exp.RegexpLike)
 
 _WIDEST = 40
-"""If the full name of a type is longer than this number of characters, messages name the type without its parts."""
+"""The maximum length of a type's name in a message. If the full name is longer, the message omits the type's parts."""
 
 _LONGEST = 40
-"""The maximum length of an expression that is repeated in a message."""
+"""The maximum length of an expression that a message quotes."""
 
 _UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
 _INTERVAL = re.compile(r"\s*(?:interval\s+)?(?:[+-]?\s*\d+(?:\.\d*)?\s+(?P<unit>[a-z]+)\s*)+", re.IGNORECASE)
@@ -59,10 +59,10 @@ _UNIT_IN_INTERVAL = re.compile(r"[a-z]+", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The text of an expression for use in messages. If the text is long, the result is ``…``.
+    """The text of an expression for use in messages. A text longer than ``_LONGEST`` is replaced with ``…``.
 
-    The text is made only when a message needs it, because for a long chain of operators, the time to make the texts of
-    all operands is quadratic in the length of the chain.
+    The text is generated only when a message needs it. For a long chain of operators, generating the texts of all
+    operands would take quadratic time.
     """
 
     node: exp.Expr
@@ -73,7 +73,8 @@ class Written:
 
 
 def condition(kind: exp.DataType | None, written: Written, place: str) -> tuple[str, str] | None:
-    """Returns the message and the hint for a value that is not a condition. ``place`` is the clause.
+    """Returns the message and the hint for a value that cannot be a condition, or None if there is no certain error.
+    ``place`` is the clause that contains the value.
 
     In HAVING, Spark casts the value to BOOLEAN, so a value in HAVING is reported only if the cast is impossible.
     """
@@ -87,8 +88,8 @@ def condition(kind: exp.DataType | None, written: Written, place: str) -> tuple[
 def operation(
     node: exp.Expr, kinds: Sequence[exp.DataType | None], written: Sequence[Written]
 ) -> tuple[int, str, str] | None:
-    """Returns the error in an operator's operands: the number of the wrong operand, the message and the hint. Returns
-    None if there is no error."""
+    """Checks an operator's operands. For an error, returns the index of the wrong operand, the message and the hint.
+    Returns None if there is no error."""
     sign = next((sign for kind, sign in _ARITHMETIC.items() if type(node) is kind), None)
     if sign is not None or isinstance(node, exp.Neg):
         for number, kind in enumerate(kinds):
@@ -112,7 +113,7 @@ def operation(
 
 def cast(given: exp.DataType | None, wanted: exp.DataType, written: Written) -> tuple[str, str] | None:
     """Returns the message and the hint for a cast between a type with parts (array, map, struct) and a type without
-    parts."""
+    parts; None for any other cast."""
     if given is None or given == wanted or types.is_text(wanted):
         return None
     if types.has_parts(given) and types.is_scalar(wanted):
@@ -128,7 +129,7 @@ def cast(given: exp.DataType | None, wanted: exp.DataType, written: Written) -> 
 
 
 def first_argument(name: str, kind: exp.DataType | None, written: Written) -> tuple[str, str] | None:
-    """Returns the message and the hint if a function does not accept the type of its first argument."""
+    """Returns the message and the hint if a function does not accept the type of its first argument; otherwise None."""
     wanted = _FIRST_ARGUMENT.get(name)
     if wanted is None or kind is None:
         return None
@@ -149,8 +150,8 @@ def first_argument(name: str, kind: exp.DataType | None, written: Written) -> tu
 
 
 def interval(text: str) -> tuple[str, str] | None:
-    """Returns the message and the hint if Spark cannot read the length of a time window. Units may be in the singular
-    or the plural."""
+    """Returns the message and the hint if Spark cannot parse the length of a time window; otherwise None. Units may be
+    in the singular or the plural."""
     given = [unit.lower() for unit in _UNIT_IN_INTERVAL.findall(text) if unit.lower() != "interval"]
     unknown = [unit for unit in given if unit.removesuffix("s") not in _UNITS]
     if _INTERVAL.fullmatch(text) and not unknown:
@@ -167,7 +168,7 @@ def _described(kind: exp.DataType | None, written: Written) -> str:
 
 
 def _shown(kind: exp.DataType | None) -> str:
-    """Returns the name of a type. If the name is long, the parts of the type are omitted."""
+    """Returns the name of a type. If the full name is longer than ``_WIDEST``, the parts of the type are omitted."""
     ddl = (types.ddl_of(kind) or "").replace("`", "")
     return ddl if len(ddl) <= _WIDEST or kind is None else f"{kind.this.value}<…>"
 

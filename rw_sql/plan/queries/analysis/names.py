@@ -25,8 +25,9 @@ _LISTED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """The names that a query may use. They are the folded names of relations with their columns (None if unknown),
-    further relations, and functions that are not functions of Spark.
+    """The names that a query may use. ``relations`` maps the folded names of relations to their columns (None if
+    unknown). ``is_relation`` recognizes further relations, and ``is_function`` recognizes functions that are not
+    Spark's.
 
     ``has_functions`` is False if the query's functions are not functions of Spark and are therefore not checked.
     """
@@ -39,11 +40,10 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """The meaning of a column's name, which is an attribute and the fields that are selected from the attribute's
-    value.
+    """The meaning of a column's name: an attribute, and the path of struct fields that the name selects from it.
 
-    ``is_outer`` is True if the attribute is an attribute of an outer query. ``is_output`` is True if the attribute is
-    in the select's own output.
+    ``is_outer`` is True if the attribute belongs to an outer query. ``is_output`` is True if the name refers to an
+    output column of a select.
     """
 
     attribute: Attribute
@@ -53,7 +53,7 @@ class Resolved:
 
 
 class NameChecker:
-    """Checks names. Records the meaning of each column, by the identity of the column's node."""
+    """Checks names. Maps the ``id()`` of each column's node to the meaning of the column."""
 
     def __init__(self, text: Text, known: Known, report: Report) -> None:
         self.text = text
@@ -61,13 +61,13 @@ class NameChecker:
         self.report = report
         self.resolved: dict[int, Resolved] = {}
         self.unchecked: set[int] = set()
-        """Some columns of a query may exist, but cannot be resolved because not all columns of the relations are known.
-        This set contains the identities of the nodes of such columns."""
+        """The ``id()`` of each column node that cannot be resolved because it may refer to an unknown column of a
+        relation."""
         self.texts: list[exp.Literal] = []
-        """The string literals whose text is the name of a column in their scope."""
+        """The string literals whose text equals the name of a column in the literal's scope."""
 
     def column(self, node: exp.Column, scope: Scope) -> exp.DataType | None:
-        """Resolves a column. Returns the type of the column's value, if this type is known."""
+        """Resolves a column. Returns the type of the column's value, or None if the type is unknown."""
         parts = [part for part in node.parts if isinstance(part, exp.Identifier)]
         names = [part.name.lower() for part in parts]
         if len(parts) < len(node.parts) or "_metadata" in names:
@@ -99,7 +99,7 @@ class NameChecker:
         return None
 
     def text_named_like_column(self, node: exp.Literal, scope: Scope) -> None:
-        """Records a string literal whose text is the name of a column."""
+        """Records a string literal if its text equals the name of a column in ``scope``."""
         if node.is_string and any(column.name == node.name for column in scope.frame.visible(node.name.lower())):
             self.texts.append(node)
 
@@ -173,7 +173,7 @@ class NameChecker:
         return Output(is_open=True)
 
     def _without(self, found: Output, left_out: Sequence[exp.Expr]) -> Output:
-        """The columns of a star without the columns in ``EXCEPT (…)``."""
+        """The columns of a star, except the columns that ``EXCEPT (…)`` lists."""
         gone = set()
         for column in left_out:
             parts = _identifiers(column)
@@ -254,8 +254,8 @@ class NameChecker:
 
 
 def _find(scope: Scope, names: list[str]) -> tuple[list[Attribute], int, bool] | str | None:
-    """Returns the meaning of the folded name ``a.b.c`` within one select, and whether this meaning is an output column
-    of the select."""
+    """Looks up the folded name ``a.b.c`` in one select. The result is as in :meth:`Frame.find`, with one further item:
+    True if the name refers to an output column of the select."""
     outputs = list({id(column.origin): column for column in scope.outputs.get(names[0], ())}.values())
     if outputs and scope.is_output_first and len(names) == 1:
         return outputs, 1, True
@@ -276,7 +276,7 @@ def _chain(scope: Scope) -> Iterable[Scope]:
 
 
 def _identifiers(node: exp.Expr) -> list[exp.Identifier]:
-    """The parts of ``a.b`` and of ``a.b.*``."""
+    """The identifiers in a name such as ``a.b`` or ``a.b.*``."""
     parts = node.parts if isinstance(node, exp.Column) else [node]
     return [part for part in parts if isinstance(part, exp.Identifier)]
 
@@ -287,8 +287,8 @@ def _near(name: str, known: Iterable[str]) -> str | None:
 
 
 def _listed(names: Sequence[str], attributes: Iterable[Attribute]) -> str:
-    """Returns the hint that lists ``names``, which are the names of the columns ``attributes``. Some of these columns
-    may have no name."""
+    """Returns the hint that lists ``names``, the names of the columns ``attributes``. (Columns without a name are not
+    in ``names``.)"""
     if len(names) > 1:
         return f"the columns are {_shown(names)}"
     return f"the only column {'is' if all(a.name for a in attributes) else 'with a name is'} {_shown(names)}"

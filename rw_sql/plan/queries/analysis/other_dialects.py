@@ -1,4 +1,5 @@
-"""Refuses constructs of other dialects that sqlglot accepts in Spark's dialect but that Spark's parser refuses."""
+"""Reports constructs of other SQL dialects. sqlglot accepts these constructs in Spark's dialect, but Spark's parser
+refuses them."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ _NODES: dict[str, tuple[str, str]] = {
     name: (EQUIVALENTS[name].name, f"write {EQUIVALENTS[name].spark}")
     for name in ("AtTimeZone", "JSONBContainsTopKey", "RegexpILike")
 }
-"""Maps the name of each sqlglot class to the construct that Spark does not have, and to the hint. Function calls never
-become nodes of these classes: see :mod:`plain_calls`."""
+"""Maps the names of sqlglot classes to pairs: the construct, which Spark does not have, and the hint. Function calls
+never become nodes of these classes: see :mod:`plain_calls`."""
 
 _TYPES: dict[str, str | None] = {
     "bit": None,
@@ -69,8 +70,8 @@ _TYPES: dict[str, str | None] = {
     "uuid": "STRING",
     "varbinary": "BINARY",
 }
-"""Maps each type that sqlglot accepts but that Spark's grammar lacks to the type to write instead, or to None if Spark
-has no equivalent type."""
+"""Types that sqlglot accepts but that Spark's grammar lacks. Each is mapped to the type to write instead, or to None if
+Spark has no equivalent type."""
 
 _SIZED = ("char", "character", "varchar")
 _DECIMAL = ("decimal", "dec", "numeric")
@@ -86,8 +87,8 @@ _OPERAND_ENDS = (
 
 
 def refuse_other_dialects(text: Text, report: Report) -> None:
-    """Reports the constructs that Spark's parser refuses. Operators and types are found even if sqlglot cannot parse
-    the query."""
+    """Reports the constructs that Spark's parser refuses. Wrong operators and types are reported even if sqlglot cannot
+    parse the query."""
     for start, end, what, hint in (*_operators(text), *_types(text)):
         report.add((start, end), INVALID_QUERY, f"Spark has no {what}", hint)
     for node in text.tree.walk() if text.tree is not None else ():

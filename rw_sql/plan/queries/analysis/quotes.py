@@ -1,7 +1,7 @@
-"""Finds texts in double quotes that were meant as columns.
+"""Finds strings in double quotes that were probably meant as columns.
 
-In RisingWave and PostgreSQL, ``"check"`` is a column. In Spark's SQL, ``"check"`` is the text ``'check'``, which Spark
-accepts.
+In RisingWave and PostgreSQL, ``"check"`` is a column. In Spark's SQL, ``"check"`` is the string ``'check'``, so Spark
+reports no error.
 """
 
 from __future__ import annotations

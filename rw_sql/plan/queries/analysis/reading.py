@@ -1,4 +1,4 @@
-"""Parses the text of a query into a tree, and determines the positions of names and calls."""
+"""Parses a query, and determines the positions of names and calls in the query's text."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 
 class Text:
-    """A query's text, with the query's tree and the positions of the tree's parts. The tree is None if sqlglot cannot
-    parse the text."""
+    """A query's text with the syntax tree of the query. The tree is None if sqlglot cannot parse the text."""
 
     def __init__(self, query: str, dialect: str) -> None:
         self.query = query
@@ -35,7 +34,8 @@ class Text:
             self.tree = trees[0]
 
     def place(self, node: exp.Expr | None) -> tuple[int, int] | None:
-        """The position ``[start, end)`` of a name, a star, a number or a call's name."""
+        """The position ``[start, end)`` of a name, a star, a number or a call's name; None if the node has no
+        position."""
         if node is None or node._meta is None:
             return None
         start, end = node._meta.get("start"), node._meta.get("end")
@@ -48,8 +48,8 @@ class Text:
         return min(filter(None, map(self.place, node.walk())), default=None)
 
     def keyword(self, before: tuple[int, int] | None, kinds: Iterable[TokenType]) -> tuple[int, int] | None:
-        """The position of the last word of these kinds before the position ``before``. If there is no such word,
-        returns ``before``."""
+        """Returns the position of the last token of these kinds that starts at or before ``before``. If there is no
+        such token, returns ``before``."""
         if before is None:
             return None
         wanted = tuple(kinds)
@@ -57,7 +57,7 @@ class Text:
         return (found[-1].start, found[-1].end + 1) if found else before
 
     def written(self, node: exp.Expr) -> str:
-        """A name as spelled in the text."""
+        """A name, spelled as in the query's text."""
         place = self.place(node)
         return self.query[slice(*place)] if place else node.name
 

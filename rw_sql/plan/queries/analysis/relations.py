@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PUBLIC = "public"
-"""The default schema. A query may name a relation of this schema with or without the schema's name."""
+"""The default schema. In a query, the schema's name before the name of one of its relations is optional."""
 
 _UNCHECKED_FUNCTIONS = ("identifier", "table", "table_changes", "table_changes_by_path")
-"""Names that are not functions of Spark but can be called like functions in FROM. These names are keywords of the
+"""Names that can be called like functions in FROM although they are not among Spark's functions: keywords of Spark's
 grammar, and functions of Delta."""
 
 _NARROW = ("SEMI", "ANTI")
@@ -58,7 +58,7 @@ class RelationChecker(ExpressionChecker):
         return frame
 
     def _read(self, frame: Frame, node: exp.Expr, outer: Scope | None) -> None:
-        """Adds the columns of one item of FROM. ``frame`` contains the items before this item, which LATERAL can
+        """Adds the columns of one item of FROM. ``frame`` contains the earlier items, whose columns a LATERAL item can
         use."""
         match node:
             case exp.Table():
@@ -90,7 +90,8 @@ class RelationChecker(ExpressionChecker):
                     self._lateral_view(frame, part, outer)
 
     def _add(self, frame: Frame, output: Output, node: exp.Expr, name: str = "") -> None:
-        """Adds columns under a relation's alias, and under the column names in the alias."""
+        """Adds the columns of a relation. A relation alias and the column names in the alias replace the original
+        names."""
         alias = node.args.get("alias")
         qualifier = (node.alias or name).lower()
         found = output.read_as(qualifier)
@@ -144,7 +145,7 @@ class RelationChecker(ExpressionChecker):
         self._add(frame, self.relation(node), node, node.name)
 
     def relation(self, node: exp.Table) -> Output:
-        """The columns of the relation that a node names."""
+        """The columns of the relation to which a node of the tree refers."""
         name, schema = node.name.lower(), node.db.lower()
         if not schema:
             for named in reversed(self.named_queries):
@@ -238,8 +239,8 @@ class RelationChecker(ExpressionChecker):
             self._add(frame, Output(is_open=True), node)
 
     def _unnest(self, frame: Frame, node: exp.Unnest) -> None:
-        """Reports ``unnest(array)``, which Spark does not have, unless a user may have defined such a function. The
-        columns of the function are unknown."""
+        """Reports ``unnest(array)``, because Spark has no such function. It is not reported if a user may have defined
+        the function; its columns are then unknown."""
         if not self._is_of_user("unnest"):
             place = self.text.keyword(self.text.first_place(node), [TokenType.UNNEST])
             hint = missing_function_hint("unnest", (), in_from=True)
@@ -315,10 +316,10 @@ class RelationChecker(ExpressionChecker):
     def _merge_columns(
         self, frame: Frame, right: Frame, using: Sequence[exp.Expr], *, is_natural: bool, join: exp.Join
     ) -> None:
-        """Merges the columns of the two sides of a join that have the same names (USING or NATURAL).
+        """Merges the equally named columns of the two sides of a join with USING or NATURAL.
 
-        Each merged column appears once, before all other columns. A query can use the merged columns of the right side
-        only if their relation qualifies their names.
+        Each merged column appears once, before all other columns. A query can use the right side's column only with its
+        relation as the qualifier.
         """
         if is_natural:
             if frame.is_open or right.is_open:

@@ -19,7 +19,7 @@ _FIRST = frozenset({
 """Functions whose result has the type of their first argument."""
 
 _SAME = frozenset({"coalesce", "greatest", "ifnull", "least", "nvl"})
-"""Functions whose result has the type of their arguments, if all arguments have the same type."""
+"""Functions whose result has the type of the arguments, provided that all arguments have the same type."""
 
 _ALWAYS = {
     "approx_count_distinct": types.BIGINT, "array_contains": types.BOOLEAN, "array_join": types.STRING,
@@ -65,7 +65,8 @@ def result_type(call: exp.Anonymous, arguments: Sequence[exp.DataType | None]) -
 
 
 def parameter_types(name: str, before: Sequence[exp.DataType | None]) -> tuple[exp.DataType | None, ...]:
-    """The types of a lambda's parameters, given the function's name and the types of the preceding arguments."""
+    """The types of a lambda's parameters. ``name`` is the function that receives the lambda, and ``before`` are the
+    types of the arguments before the lambda."""
     first = before[0] if before else None
     match name:
         case "transform":
@@ -84,7 +85,7 @@ def parameter_types(name: str, before: Sequence[exp.DataType | None]) -> tuple[e
 
 
 def _names(arguments: Sequence[exp.Expr]) -> list[str]:
-    """The field names that ``struct(…)`` derives from its arguments; ``""`` for an uncertain name."""
+    """The field names that ``struct(…)`` derives from its arguments. The name is ``""`` if it is uncertain."""
     return [
         argument.alias
         if isinstance(argument, exp.Alias)

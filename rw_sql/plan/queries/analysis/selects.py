@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class QueryChecker(RelationChecker):
-    """Checks whole queries: the clauses of a select, set operations, WITH and VALUES."""
+    """Checks complete queries: the clauses of selects, set operations, WITH and VALUES."""
 
     def query(self, node: exp.Expr, outer: Scope | None) -> Output:
         """Checks a query; returns its columns."""
@@ -128,7 +128,8 @@ class QueryChecker(RelationChecker):
         return output
 
     def _add_windows(self, node: exp.Select, frame: Frame) -> None:
-        """Adds the column ``window`` to the scope of a select that calls ``window(…)``."""
+        """If a select calls ``window(…)`` or ``session_window(…)``, adds a column with the function's name to the scope
+        of the select."""
         clauses = [*node.expressions, node.args.get("group")]
         for clause in clauses:
             if clause is None:
@@ -182,7 +183,7 @@ class QueryChecker(RelationChecker):
     def _keys(
         self, node: exp.Select, output: Output, items: Sequence[tuple[exp.Expr, Output]], scope: Scope
     ) -> list[exp.Expr] | None:
-        """Checks GROUP BY. Returns the grouping expressions; None if these are not known."""
+        """Checks GROUP BY. Returns the grouping expressions; None if they are unknown."""
         group = node.args.get("group")
         if group is None:
             return []
@@ -215,7 +216,7 @@ class QueryChecker(RelationChecker):
         items: Sequence[tuple[exp.Expr, Output]],
         clause: str,
     ) -> exp.Expr | None:
-        """The item of the SELECT list at a position of GROUP BY or ORDER BY."""
+        """The item of the SELECT list to which a number in GROUP BY or ORDER BY refers."""
         if output.is_open:
             return None
         if not 1 <= position <= len(output.columns):
@@ -345,8 +346,8 @@ class QueryChecker(RelationChecker):
 
 
 def _renamed(column: Attribute) -> object:
-    """Returns the origin of a column to which WITH gives a name. Such a column has a known name, even if the column's
-    original name is unknown."""
+    """Returns the origin of a column to which WITH gives a new name. The new name exists even if no relation has the
+    original column."""
     return object() if is_unknown(column) else column.origin
 
 

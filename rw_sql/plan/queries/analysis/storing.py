@@ -1,4 +1,4 @@
-"""Checks that a table can store the columns of a query. Each column needs a unique name."""
+"""Checks that a table can store the columns of a query: each column must have a name, and no two names may be equal."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _UNNAMED = (
     exp.Add, exp.And, exp.Case, exp.DPipe, exp.Div, exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Mod, exp.Mul, exp.NEQ,
     exp.Neg, exp.Not, exp.Or, exp.Sub,
 )  # fmt: skip
-"""Kinds of expressions. If a column is computed by such an expression and has no alias, Spark uses the text of the
-expression as the name of the column. This text contains brackets and spaces."""
+"""Kinds of expressions for which Spark generates a column name with brackets or spaces. Without an alias, the name of
+the column is the text of the expression."""
 
 _MOST_WORDS = 3
-"""The maximum number of an expression's words in a suggested column name."""
+"""The maximum number of words that a suggested column name takes from the expression."""
 
 _WIDEST = 40
-"""The maximum length of an expression that is repeated in a hint."""
+"""The maximum length of an expression that a hint quotes."""
 
 
 def require_storable(query: exp.Expr, output: Output, text: Text, report: Report) -> None:
@@ -63,8 +63,8 @@ def _short(item: exp.Expr) -> str:
 
 
 def called_as_in_risingwave(query: exp.Expr, output: Output) -> Output:
-    """Returns the columns, with names for the calls that have no name. Each such call gets the same name as in
-    RisingWave: ``count`` for ``count(*)``."""
+    """Returns the columns. A call without an alias gets the column name that RisingWave would give it, such as
+    ``count`` for ``count(*)``."""
     select = _first_select(query)
     if select is None or output.is_open or len(select.expressions) != len(output.columns):
         return output
@@ -88,13 +88,13 @@ def _first_select(query: exp.Expr) -> exp.Select | None:
 
 
 def _last_place(item: exp.Expr, text: Text) -> tuple[int, int] | None:
-    """The position of a column's name, without the qualifier."""
+    """The position of a column's name in the text. The position does not include the qualifier."""
     return text.place(item.this) if isinstance(item, exp.Column) else text.first_place(item)
 
 
 def _named_items(select: exp.Select, output: Output) -> Iterator[tuple[exp.Expr, str]]:
-    """Returns pairs of an item of a select and the name of the item's column. A star occurs once for each column to
-    which it expands."""
+    """Returns one pair for each output column: the item of the SELECT list, and the name of the column. A star yields
+    one pair for each column to which it expands."""
     stars = [i for i, item in enumerate(select.expressions) if isinstance(item, exp.Aliases) or item.is_star]
     many = len(output.columns) - (len(select.expressions) - len(stars))
     if not stars:

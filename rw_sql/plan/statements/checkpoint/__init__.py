@@ -1,5 +1,6 @@
-"""Statements on foreign checkpoints: SHOW CHECKPOINT, and INJECT CHECKPOINT OFFSETS with its undo.
+"""Lowers the statements on checkpoints of foreign jobs: SHOW CHECKPOINT, and INJECT CHECKPOINT OFFSETS with its undo.
 
-Imports: ``inject_common`` and the packages of ``plan`` below ``statements``. Begin with ``checkpoint``. The module
-``context`` collects the facts about the checkpoint, and ``targets`` reads the new offsets.
+Of ``plan``, this package imports ``statements/inject_common`` and the packages in the layers below ``statements``.
+Begin with ``checkpoint``. The module ``context`` collects the facts about the checkpoint, and ``targets`` reads the new
+offsets.
 """

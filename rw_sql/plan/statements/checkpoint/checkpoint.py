@@ -46,8 +46,8 @@ _MOST_NAMED = 12
 
 
 def lower_show_checkpoint(statement: ShowCheckpoint, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """Lowers SHOW CHECKPOINT, which shows the position of each split and, if the statement names the upstream, the
-    upstream's bounds."""
+    """Lowers SHOW CHECKPOINT, which shows the position of each split. If the statement names the upstream, the
+    upstream's bounds are shown too."""
     context = look_around(statement, snapshot, inspector)
     checkpoint = context.checkpoint
     watermark = _moment(checkpoint.watermark_ms)
@@ -133,8 +133,7 @@ def lower_inject_checkpoint_offsets(
 
 
 def require_still(checkpoint: Checkpoint, running: str | None, span: Span | None) -> None:
-    """Raises SqlError if the checkpoint is a checkpoint of rw_sql, is used in this process, or has a batch in
-    progress."""
+    """Raises SqlError if the checkpoint belongs to rw_sql, is used in this process, or has a batch in progress."""
     path = checkpoint.path
     if checkpoint.owner is not None:
         raise SqlError(
@@ -188,8 +187,8 @@ def _watch_seconds(statement: InjectCheckpointOffsets) -> float:
 
 
 def checked(statement: InjectCheckpointOffsets, context: InjectContext, each: NewPosition) -> NewPosition:
-    """Checks that the upstream has the new position. If the upstream does not have this position, and the statement
-    allows clamping, returns the nearest position that the upstream has."""
+    """Returns the new position if the upstream has it. If the upstream does not have it, returns the nearest valid
+    position if ALLOW contains CLAMP; otherwise, raises SqlError."""
     target, position = each.target, each.position
     source = context.checkpoint.source(target.source)
     if source.is_in_snapshot:
@@ -262,7 +261,8 @@ def _dropped(
 def require_files(
     statement: InjectCheckpointOffsets, inspector: Inspector, context: InjectContext, moved: tuple[NewPosition, ...]
 ) -> tuple[str, ...]:
-    """Checks that the files that will be read again still exist, because Spark skips missing files without an error."""
+    """Checks that all files that the job will read again still exist, because Spark skips missing files without an
+    error."""
     notices: list[str] = []
     for each in moved:
         if each.target.kind != FILE or each.target.position is None or each.position >= each.target.position:
@@ -343,8 +343,8 @@ def _plan(
 
 
 def _unallowed(statement: InjectCheckpointOffsets, rows: tuple[SplitPreview, ...]) -> tuple[str, ...]:
-    """Returns the words that ALLOW lacks. ALLOW needs a word for each predicted effect, and for each effect that cannot
-    be counted."""
+    """Returns the words that ALLOW lacks. ALLOW needs the word for every predicted effect, even if the effect cannot be
+    counted."""
     gaps = duplicates = False
     for row in rows:
         if row.old is None or row.old == row.new:
@@ -362,7 +362,8 @@ def _offsets(
     moved: tuple[NewPosition, ...],
     dropped: tuple[Target, ...],
 ) -> dict[str, str | None]:
-    """The new offset of each moved source in Spark's form, in which an offset contains all splits of the source."""
+    """The new offset of each moved source, in Spark's form. In this form, the offset of a source contains all splits of
+    the source."""
     made: dict[str, str | None] = {}
     for source in context.checkpoint.sources:
         to = {each.target.local: each.position for each in moved if each.target.source == source.name}
@@ -396,9 +397,10 @@ def lower_undo_checkpoint(
     watch_seconds: float = WATCH_SECONDS,
     is_assumed_stopped: bool = False,
 ) -> Plan:
-    """Reverts the last rewrite of a checkpoint, if the job has not planned a batch since that rewrite.
+    """Reverts the last rewrite of a checkpoint. This is possible only if the job has not planned a batch since that
+    rewrite.
 
-    ``of`` is the operation whose rewrite will be undone. Raises SqlError if another operation made the last rewrite.
+    ``of``, if given, is the operation to undo. Raises SqlError if the last rewrite was made by another operation.
     """
     look = inspector.checkpoints.look(path)
     checkpoint = look.checkpoint

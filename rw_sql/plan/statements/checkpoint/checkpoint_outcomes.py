@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import OperationRecord
 
 NOT_KNOWN = "committed; its process ended before it recorded the outcome: SHOW CHECKPOINT shows it"
-"""The outcome of a change to a foreign checkpoint if the process that made the change was killed. No owner completes
-such a change."""
+"""The outcome of a change to a foreign checkpoint if the process that made the change was killed. Owners do not
+complete the change."""
 
 
 def changes_checkpoint(record: OperationRecord) -> bool:
-    """True if an operation changes a foreign checkpoint, and nothing in the catalog. Such an operation is an INJECT
-    CHECKPOINT OFFSETS or its undo."""
+    """True if an operation changes a foreign checkpoint and nothing in the catalog, that is, for an INJECT CHECKPOINT
+    OFFSETS and its undo."""
     return record.kind == INJECT_CHECKPOINT or (record.kind == UNDO and not changes_from_json(record.changes))
 
 
 def has_failed(record: OperationRecord) -> bool:
-    """True if an operation has failed to change a foreign checkpoint, so that the checkpoint is unchanged."""
+    """True if an operation has failed to change a foreign checkpoint. The checkpoint is then unchanged."""
     return changes_checkpoint(record) and (record.outcome or "").startswith("failed")
 
 

@@ -1,5 +1,5 @@
-"""Collects the facts that are needed to show or rewrite a checkpoint: the content of the checkpoint, and the bounds of
-the upstreams of its sources."""
+"""Collects the facts for showing or rewriting a checkpoint: the checkpoint's content, and the bounds of its sources'
+upstreams."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ NOT_THERE = "not there"
 class Target:
     """One split that a statement names, with the split's source, and the split's name in that source.
 
-    ``id`` is the shortest name that a statement can use for this split and for no other split: ``words:0`` or, with the
-    source, ``1/words:0``. ``position`` is None for a new split.
+    ``id`` is the shortest unambiguous name of the split in a statement: ``words:0`` or, with the source, ``1/words:0``.
+    ``position`` is None for a new split.
     """
 
     id: str
@@ -111,8 +111,8 @@ class InjectContext:
         """The split to which a name in a statement refers. Raises SqlError UNKNOWN_SPLIT, whose hint lists the existing
         splits.
 
-        A partition that the checkpoint does not contain is accepted if only one Kafka source reads its topic, or if
-        there is only one Kafka source.
+        A partition that the checkpoint does not contain is accepted if exactly one Kafka source reads its topic, or if
+        the job has exactly one Kafka source.
         """
         name = written.id.strip()
         targets = self.targets()
@@ -191,7 +191,7 @@ def look_around(
     inspector: Inspector,
     named: tuple[SplitId, ...] = (),
 ) -> InjectContext:
-    """Examines the checkpoint, and every upstream for which the statement has connection settings."""
+    """Reads the checkpoint, and contacts every upstream for which the statement has connection settings."""
     try:
         found = inspector.checkpoints.look(statement.path)
     except SqlError as error:
@@ -254,8 +254,8 @@ def _topics(checkpoint: Checkpoint, named: tuple[SplitId, ...]) -> tuple[str, ..
 def _tables(
     statement: InjectCheckpointOffsets | ShowCheckpoint, inspector: Inspector, checkpoint: Checkpoint
 ) -> dict[str, DeltaTable]:
-    """Maps the name of each Delta source to the table that the source reads. Only the tables that the statement names
-    are considered. The source's offset contains the id of its table."""
+    """Maps the name of each Delta source to the table that the source reads, which is found by the table id in the
+    source's offset. Only tables that the statement names are considered."""
     tables: dict[str, DeltaTable] = {}
     for path in statement.tables:
         try:

@@ -1,5 +1,5 @@
-"""Checks that the upstreams of an INJECT CHECKPOINT OFFSETS still have the positions that the preview showed. The check
-is made when the statement is confirmed."""
+"""When the user confirms an INJECT CHECKPOINT OFFSETS, checks that the upstreams still have the positions that the
+preview showed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 def is_rewrite_current(shown: Plan, snapshot: Snapshot, inspector: Inspector) -> bool:
     """True if the plan of an INJECT CHECKPOINT OFFSETS still has the effect that its preview shows.
 
-    The function examines the checkpoint, the upstreams and the files again. New records do not count as a changed
-    effect.
+    The checkpoint, the upstreams and the files are read again. New records do not count as a changed effect.
     """
     statement, effect = shown.statement, shown.effect
     if not isinstance(statement, InjectCheckpointOffsets) or shown.preview is None:

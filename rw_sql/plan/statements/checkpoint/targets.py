@@ -61,7 +61,7 @@ _SPARK_NAMES = {DELTA: "reservoirVersion", FILE: "logOffset", KAFKA: "offset"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPosition:
-    """A split and its new position. ``span`` is the place of the new position in the statement's text."""
+    """A split and its new position. ``span`` is the location of the new position in the statement's text."""
 
     target: Target
     position: int
@@ -107,7 +107,7 @@ def read_target(
     context: InjectContext,
     written: tuple[Written, ...],
 ) -> ResolvedTarget:
-    """Resolves the target. If the target is VALUES or a file, ``written`` are the target's entries. Raises SqlError at
+    """Resolves the target. ``written`` are the target's entries if the target is VALUES or a file. Raises SqlError at
     the first error."""
     target = statement.target
     require_offsets_written(statement)
@@ -175,7 +175,8 @@ def _file(inspector: Inspector, target: InjectFromFile) -> tuple[Written, ...]:
 def _written(
     statement: InjectCheckpointOffsets, context: InjectContext, entries: tuple[Written, ...]
 ) -> ResolvedTarget:
-    """Converts the entries of VALUES or of a file to positions. Splits that FOR SPLITS excludes are left out."""
+    """Converts the entries of VALUES or of a file to positions. Entries for splits that FOR SPLITS does not select are
+    left out."""
     targets = resolve_all(context, [entry.split for entry in entries])
     chosen = resolve_all(context, statement.splits)
     moved = []
@@ -192,8 +193,8 @@ def _written(
 
 
 def _number(context: InjectContext, target: Target, entry: Written) -> int:
-    """Reads a position. The position is a plain number or a state as JSON. The state has rw_sql's form, or Spark's form
-    for that kind of source."""
+    """Parses a position, which is a number or a state as JSON. The JSON is in rw_sql's form, or in Spark's form for
+    this kind of source."""
     text = (entry.text or "").strip()
     if text.lstrip("+-").isdecimal() or target.kind == KAFKA:
         try:
@@ -246,7 +247,7 @@ def _bound(context: InjectContext, target: Target, where: str, span: Span) -> in
 
 
 def _ends(context: InjectContext, targets: Iterable[Target]) -> dict[Target, int]:
-    """The ends of the targets whose bounds are known."""
+    """The upstream's end for each split in ``targets`` whose bounds are known."""
     return {each: bounds[1] for each in targets if (bounds := context.bounds(each)) is not None}
 
 
@@ -361,7 +362,7 @@ def _source(
 def _at(
     inspector: Inspector, context: InjectContext, chosen: tuple[Target, ...], milliseconds: int, span: Span
 ) -> ResolvedTarget:
-    """The position of the first record (Kafka) or of the first version (Delta) at or after the given time."""
+    """The position of the first record (Kafka) or the first version (Delta) at or after the given time."""
     found: dict[Target, int] = {}
     kafka = [each for each in chosen if each.kind == KAFKA]
     for each in chosen:

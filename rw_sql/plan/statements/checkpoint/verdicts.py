@@ -1,4 +1,4 @@
-"""Predicts the effect of moving a checkpoint on its job's rows, split by split."""
+"""Predicts, for each split, how moving a checkpoint affects the rows of the checkpoint's job."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def _of_kafka(context: InjectContext, target: Target, new: int, sparse: Mapping[
 
 
 def _of_dropped(context: InjectContext, target: Target, sparse: Mapping[str, str]) -> Verdict:
-    """Returns the verdict for a partition that the job no longer reads. The records of the partition after the job's
-    position will never be read."""
+    """Returns the verdict for a partition that the job no longer reads. The job will never read the partition's records
+    after the job's position."""
     bounds = context.bounds(target)
     if bounds is None or target.position is None:
         return Verdict(text="UNKNOWN (no longer in the checkpoint)")
@@ -116,8 +116,8 @@ def _of_delta(inspector: Inspector, context: InjectContext, target: Target, new:
 
 
 def _of_numbers(context: InjectContext, target: Target, new: int) -> Verdict:
-    """The verdict on a move whose rows cannot be counted. The verdict names the files or versions that are read again
-    or skipped."""
+    """The verdict on a move whose rows cannot be counted. It names the files or versions that the job will read again
+    or skip."""
     old = target.position or 0
     low, high = min(old, new), max(old, new)
     if target.kind == FILE:

@@ -1,5 +1,6 @@
-"""Statements on connections and secrets, and statements that change connector options. The objects that use a changed
-option restart.
+"""Lowers the statements on connections and secrets, and the statements that change connector options. After such a
+change, the objects that use a changed option restart.
 
-Imports: ``common`` and the packages of ``plan`` below ``statements``. Begin with ``connection``.
+Of ``plan``, this package imports ``statements/common`` and the packages in the layers below ``statements``. Begin with
+``connection``.
 """

@@ -1,5 +1,5 @@
-"""Common operations on sources and sinks, which are the objects that can use a connection. The operations read and
-check a definition, and make the changed record."""
+"""Functions for sources and sinks, which are the objects that can use a connection. The functions read and check a
+definition, and create the changed record."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def check_connected(snapshot: Snapshot, statement: Definition) -> None:
 
 
 def changed_record(snapshot: Snapshot, user: Connected, statement: Definition) -> Connected:
-    """The record of the source or sink with another definition."""
+    """Returns the record of the source or sink with a new definition."""
     if isinstance(user, SourceRecord) and isinstance(statement, CreateSource):
         return source_record(snapshot, user, statement)
     if isinstance(user, SinkRecord) and isinstance(statement, CreateSink):

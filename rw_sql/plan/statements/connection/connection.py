@@ -1,6 +1,7 @@
 """Lowers CREATE, ALTER, DROP and VALIDATE CONNECTION.
 
-A change applies to all objects that use the connection, or is refused.
+A change to a connection applies to all objects that use the connection; if one of them cannot be changed, it is
+refused.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ _REFUSED = (("ssh", "SSH tunnels are not supported"), ("privatelink", "PrivateLi
 
 
 def _refuse_detours(word: str, span: Span) -> None:
-    """Refuses options for access through tunnels and PrivateLink. The error names the option."""
+    """Raises SqlError for an option for access through a tunnel or PrivateLink. The error names the option."""
     for part, message in _REFUSED:
         if part in word.lower():
             hint = "give an address that Spark and this process can reach directly"
@@ -197,7 +198,7 @@ def _require_answer(
     is_new: bool = False,
 ) -> None:
     """Raises SqlError if the server does not respond or refuses the login. ``options`` are the options in the
-    statement. ``stored`` is the last part of the hint if the statement accepts VALIDATE. ``is_new`` is True if the
+    statement. ``stored`` is the last part of the hint, for statements that accept VALIDATE. ``is_new`` is True if the
     statement creates the connection."""
     otherwise = "" if is_new else f"SHOW CREATE CONNECTION {sql_name(name)}"
     if kind == REGISTRY:
@@ -275,7 +276,7 @@ def lower_drop_connection(statement: DropConnection, snapshot: Snapshot) -> Plan
 
 
 def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: ConnectorSpec) -> CreateConnection:
-    """The connection's definition after the changes. DROP and RESET both restore the default.
+    """The connection's definition after the changes. DROP and RESET both restore an option's default.
 
     If an option is set, the alternatives to this option are removed. The parser ensures that a statement changes each
     option only once. Raises SqlError if an option is set while an alternative to the option is dropped, or if the type
@@ -318,8 +319,8 @@ def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: 
 def _check_altered(
     statement: AlterConnectionOptions, snapshot: Snapshot, merged: CreateConnection
 ) -> tuple[str, PlannedOptions]:
-    """Does the same as check_connection, with one exception: an error in a part that the statement does not change
-    points at the whole statement."""
+    """Calls :func:`check_connection`. An error in a part that the statement does not change points at the entire
+    statement."""
     options = [option for change in statement.changes for option in change.options]
     written = [span for option in options for span in option.places]
     try:
@@ -340,7 +341,7 @@ def _check_altered(
 
 
 def _check_user(statement: AlterConnectionOptions, moved: Snapshot, user: SourceRecord) -> None:
-    """Uses check_source to check a source that uses the connection. Raises SqlError if the source cannot use the
+    """Calls ``check_source`` for a source that uses the connection. Raises SqlError if the source cannot use the
     changed connection.
 
     The error points at the statement that changes the connection, and names the source.
@@ -358,7 +359,7 @@ def _check_user(statement: AlterConnectionOptions, moved: Snapshot, user: Source
 
 
 def _check_sink_user(statement: AlterConnectionOptions, moved: Snapshot, sink: SinkRecord) -> None:
-    """Does the same as _check_user, for a sink."""
+    """Checks a sink that uses the connection, as :func:`_check_user` checks a source."""
     try:
         check_sink_options(moved, sink_definition(sink.definition))
     except SqlError as error:

@@ -1,4 +1,4 @@
-"""Lowers CONNECTOR WITH, which changes the properties that the connector's spec marks as alterable."""
+"""Lowers ALTER … CONNECTOR WITH, which changes properties that the connector's spec marks as alterable."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 def lower_alter_connector(statement: AlterConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """Lowers ALTER … CONNECTOR WITH (…), which changes only alterable properties.
 
-    The changed definition is validated. A confirmation is needed only if a sink may write to a different target after
-    the change. This is the case if the sink's URL names another server or database.
+    The changed definition is validated. A confirmation is needed only if a sink's new URL names another server or
+    database, because the sink may then write to a different target.
     """
     if statement.kind == "CONNECTION":
         return _alter_connection(statement, snapshot, inspector)
@@ -116,8 +116,8 @@ def _alter_connected(statement: AlterConnector, snapshot: Snapshot, inspector: I
 
 
 def _alter_connection(statement: AlterConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """Lowers ALTER CONNECTION … CONNECTOR WITH, which is a statement of RisingWave. The statement does the same as
-    ALTER CONNECTION … SET, but accepts only alterable options."""
+    """Lowers ALTER CONNECTION … CONNECTOR WITH, a statement of RisingWave. It acts like ALTER CONNECTION … SET, but
+    accepts only alterable options."""
     record = find_connection(snapshot, statement.name)
     spec = connection_spec(record.connector)
     sets = AlterConnectionOptions(
@@ -194,8 +194,8 @@ def _refuse_those_of_the_connection(statement: AlterConnector, snapshot: Snapsho
 
 
 def _require_alterable(statement: AlterConnector, spec: ConnectorSpec, of: str, instead: str) -> None:
-    """Raises SqlError NOT_ALTERABLE, with the hint ``instead``, if an option cannot be altered. Unknown options are
-    left to other checks."""
+    """Raises SqlError NOT_ALTERABLE, with the hint ``instead``, if an option cannot be altered. Other checks report
+    unknown options."""
     for option in statement.options:
         known = spec.option(option.key)
         if known is not None and not known.is_alterable:
@@ -212,8 +212,8 @@ def _one_line(statement: Statement) -> str:
 
 
 def _check_merged(statement: AlterConnector, snapshot: Snapshot, merged: Definition) -> None:
-    """Does the same as check_connected, with one exception: an error in a part that the statement does not change
-    points at the whole statement."""
+    """Calls ``check_connected``. An error in a part that the statement does not change points at the entire
+    statement."""
     written = [span for option in statement.options for span in option.places]
     try:
         check_connected(snapshot, merged)

@@ -39,7 +39,7 @@ BACKENDS = {
     "file": ("path",),
     "hashicorp_vault": ("addr", "path", "field", "auth_method", "mount", "namespace"),
 }
-"""The stores for secret values, each with its options besides ``backend``."""
+"""The backends that can store secret values, each with the options that it accepts besides ``backend``."""
 
 _KEYS = frozenset({"backend"}.union(*BACKENDS.values()))
 
@@ -67,8 +67,8 @@ def _backend(statement: CreateSecret) -> str:
 
 
 def _refuse_references(options: tuple[Option, ...]) -> None:
-    """Raises SqlError INVALID_PROPERTY if an option's value is ``SECRET s``, because no backend takes its credentials
-    from a secret."""
+    """Raises SqlError INVALID_PROPERTY if an option's value is ``SECRET s``, because no backend can read its own
+    options from a secret."""
     for option in options:
         if isinstance(option.value, SecretValue):
             raise SqlError(
@@ -80,8 +80,7 @@ def _refuse_references(options: tuple[Option, ...]) -> None:
 
 
 def names_backend_alone(statement: CreateSecret) -> bool:
-    """True if a CREATE SECRET certainly contains no secret value, because the statement only specifies where the value
-    is stored.
+    """True if a CREATE SECRET certainly contains no secret value, because it only specifies where the value is stored.
 
     An unknown option may contain a value, such as the token of a vault.
     """
@@ -94,7 +93,8 @@ def names_backend_alone(statement: CreateSecret) -> bool:
 
 
 def _is_null(content: OptionValue | None) -> bool:
-    """True for ``NULL``. RisingWave requires this content for a secret whose value is stored in the backend."""
+    """True if the secret's content is ``NULL``, which RisingWave requires for a secret whose value is stored in the
+    backend."""
     return isinstance(content, WordValue) and content.text == "null"
 
 
@@ -144,8 +144,8 @@ def _check(statement: CreateSecret, backend: str) -> None:
 
 
 def lower_create_secret(statement: CreateSecret, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """Lowers CREATE SECRET. If the backend is ``meta``, the value is encrypted. For other backends, the value must be
-    readable."""
+    """Lowers CREATE SECRET. If the backend is ``meta``, the value is encrypted. For the other backends, rw_sql must be
+    able to read the value."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("secret", name):
         return nothing(statement, name, f'secret "{name}" already exists')
@@ -172,7 +172,7 @@ def _seal(inspector: Inspector, name: str, content: object, *, is_new_key: bool 
 
 
 def _public(statement: CreateSecret) -> str:
-    """A secret's definition without the secret's value."""
+    """A secret's definition from which the secret's value is removed."""
     return render(replace(statement, content=None, if_not_exists=False))
 
 
@@ -202,10 +202,12 @@ def _altering(statement: AlterSecret, name: str) -> str:
 
 
 def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """Lowers ALTER SECRET. Every source, sink and schema registry that uses the secret is validated with the new value.
+    """Lowers ALTER SECRET. Before the commit, every source, sink and schema registry that uses the secret is validated
+    with the new value.
 
     These sources and sinks restart after the commit. If the statement has ``new_key = true``, the key need not decrypt
-    the catalog's secrets. In this case, options that contain another, unreadable secret are not validated.
+    the catalog's secrets. In this case, options that contain another secret are not validated if that secret is
+    unreadable.
     """
     secret = find_secret(snapshot, statement.name)
     is_new_key = _is_new_key(statement)
@@ -261,7 +263,8 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: In
 
 
 def _is_new_key(statement: AlterSecret) -> bool:
-    """True for ``WITH (new_key = true)``, which accepts a key that decrypts none of the catalog's secrets."""
+    """True if the statement has ``WITH (new_key = true)``, which permits a key that decrypts none of the catalog's
+    secrets."""
     return [(option.key, option_text(option.value).lower()) for option in statement.options] == [("new_key", "true")]
 
 
@@ -276,9 +279,9 @@ def _ids(options: PlannedOptions) -> frozenset[int]:
 
 
 def _unreadable(snapshot: Snapshot, inspector: Inspector, secret: SecretRecord) -> frozenset[int]:
-    """The ids of the other secrets of backend ``meta`` that cannot be read.
+    """The ids of the unreadable secrets of the backend ``meta``, except ``secret``.
 
-    While the key of several secrets is lost, an object that uses more than one of these secrets cannot be validated.
+    While several secrets are unreadable, an object that uses more than one of them cannot be validated.
     """
     found = set()
     for other in snapshot.all("secret"):

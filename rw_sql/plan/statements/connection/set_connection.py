@@ -42,8 +42,8 @@ def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot
     stored.
 
     A property that has the same value in the object and in the new connection is removed from the object. NONE copies
-    the connection's properties to the object, so that the object's job does not change. If the change may lead to a
-    different upstream, the statement is an unsafe operation, which shows a preview and needs a confirmation.
+    the connection's properties to the object, and therefore does not change the object's job. If the change may lead to
+    a different upstream, the statement is an unsafe operation, which shows a preview and needs a confirmation.
     """
     source = find_connected(snapshot, statement.kind, statement.name)
     current = connected_definition(source)
@@ -112,7 +112,7 @@ def _attached(
     statement: AlterSetConnection, snapshot: Snapshot, current: Definition, new: ConnectionRecord
 ) -> Definition:
     """The definition with the connection's name in place of the properties that the connection sets. Raises SqlError if
-    the definition and the connection have different values for a property."""
+    the definition and the connection set a property to different values."""
     given = dict(options_given(snapshot, new, names_in_connection(current)))
     own = dict(own_options(snapshot, current))
     if other := [key for key in own if key in given and own[key] != given[key]]:
@@ -139,7 +139,7 @@ def _written(value: str) -> str:
 
 
 def _check(statement: AlterSetConnection, snapshot: Snapshot, merged: Definition) -> None:
-    """Does the same as check_connected, but every error points at the statement."""
+    """Calls ``check_connected``. Every error points at the statement."""
     try:
         check_connected(snapshot, merged)
     except SqlError as error:

@@ -1,5 +1,5 @@
-"""Lowers BEGIN UNSAFE … COMMIT. Each statement is planned on the catalog that results from the statements before it,
-and the plans are joined."""
+"""Lowers BEGIN UNSAFE … COMMIT. Each statement is planned on the catalog that results from the earlier statements, and
+the plans are combined into one."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ INSIDE = (
     ast.AlterSetConnection,
     ast.AlterConnector,
 )
-"""The statements that a block collects."""
+"""The kinds of statements that a block collects and runs at COMMIT."""
 
 SHOWN_INSIDE = (
     ast.ShowObjects,
@@ -78,8 +78,8 @@ SHOWN_INSIDE = (
     ast.ShowCreate,
     ast.Describe,
 )
-"""The statements that a block runs immediately instead of collecting them. Such a statement shows the catalog that
-results from the statements collected so far."""
+"""The kinds of statements that run immediately inside a block. They show the catalog that would result from the
+statements collected so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class Collected:
 
 
 def require_inside(statement: ast.Statement) -> None:
-    """Raises SqlError NOT_IN_A_BLOCK for a statement that a block does not collect."""
+    """Raises SqlError NOT_IN_A_BLOCK for a statement that a block must not contain."""
     if not isinstance(statement, INSIDE):
         words = " ".join(takewhile(lambda word: word.isupper() and word != "IF", render(statement).split()))
         raise SqlError(
@@ -129,8 +129,8 @@ def lower_inside(
 
 
 def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, inspector: Inspector, lower: Lower) -> Plan:
-    """The plan of the block, as one operation. The preview shows the combined effect of the block's statements on the
-    positions of each source."""
+    """Returns the plan of the block, which is one operation. The preview shows the combined effect of the block's
+    statements on the positions of each source."""
     collected = _located(statement, snapshot, inspector, lower)
     effect = effect_of(snapshot, snapshot.epoch + 1, "", collected.changes)
     affected = tuple(dict.fromkeys(id_ for plan in collected.plans for id_ in plan.affected))
@@ -186,7 +186,7 @@ def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, inspector
 def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
     """The positions that a block sets for paused sources, as a string that becomes part of the confirmation token.
 
-    Therefore, the token becomes invalid if the positions change. For example, TO LATEST may resolve to other offsets
+    Therefore, the token becomes invalid if these positions change. For example, TO LATEST may resolve to other offsets
     when the block is run again.
 
     The string does not contain positions of running sources. These positions change until the commit, so the token
@@ -201,14 +201,14 @@ def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
 
 
 def _unallowed(collected: Collected, moves: Sequence[SourceImpact]) -> dict[str, set[str]]:
-    """Maps the name of each source to its missing ALLOW words. A word is missing if the predicted effect of the whole
-    block on the source requires the word, but the statements that affect the source do not have it. A source is absent
-    from the result if no word is missing.
+    """Maps the names of sources to their missing ALLOW words. A word is missing if the predicted effect of the entire
+    block on the source requires the word, but the statements that affect the source do not have it. The result omits
+    sources without missing words.
 
     A statement that itself predicts the effect must have the word in its own ALLOW. If the effect is predicted only for
-    the whole block, it is sufficient if one of these statements has the word. This rule has two reasons: ALTER
-    CONNECTION accepts no ALLOW, and the plan of a RESET after an ALTER CONNECTION does not show the records that the
-    source leaves behind in the old upstream.
+    the entire block, it is sufficient that one of these statements has the word. The reason is an ALTER CONNECTION
+    followed by a RESET: ALTER CONNECTION accepts no ALLOW, and the plan of the RESET does not show the records that the
+    source leaves unread in the old upstream.
     """
     missing: dict[str, set[str]] = {}
     for move in moves:
@@ -233,7 +233,7 @@ def _unallowed(collected: Collected, moves: Sequence[SourceImpact]) -> dict[str,
 
 
 def _still_read(then: Snapshot, move: SourceImpact) -> frozenset[str]:
-    """Returns the splits that a reader reads in the catalog ``then``."""
+    """Returns the splits that are assigned to a reader in the catalog ``then``."""
     source = then.get(move.source.id)
     if not isinstance(source, SourceRecord):
         return frozenset()
@@ -256,8 +256,8 @@ def _without_skipped(
     """Returns the rows without the effects of SKIP RECORD. SKIP RECORD needs no ALLOW, because the statement names the
     record to skip.
 
-    If only SKIP RECORD moves a split, the counts of the split are set to 0, because all other counted records are
-    effects of earlier operations.
+    If SKIP RECORD is the only statement that moves a split, the counts of the split are set to 0. The other records in
+    these counts are effects of earlier operations.
     """
     kind = connector(move.source.connector)
     skipped: dict[str, int] = {}
@@ -299,8 +299,8 @@ def _moved(effect: Effect, snapshot: Snapshot, then: Snapshot) -> tuple[int, ...
 
 
 def _holds(effect: Effect, snapshot: Snapshot, told: set[int]) -> tuple[ResultRow, ...]:
-    """Returns the result rows about pauses that the block adds or removes. Sources that have another result row are
-    left out."""
+    """Returns the result rows about the pauses that the block adds or removes. Sources that already have a result row
+    are left out."""
     rows = []
     for id_, record in effect.objects.items():
         hold = record if record is not None else snapshot.get(id_)

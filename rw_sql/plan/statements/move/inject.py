@@ -1,6 +1,7 @@
 """Lowers INJECT SOURCE OFFSETS, which sets positions of a paused source.
 
-The statement sets either all requested positions or none of them. Other splits keep their positions.
+The statement sets either all requested positions or none. Splits for which no position is requested keep their
+positions.
 """
 
 from __future__ import annotations
@@ -155,8 +156,8 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
 
 
 def _refuse_finished(source: SourceRecord, finished: frozenset[str], spans: Mapping[str, Span]) -> None:
-    """Raises SqlError if the statement names one of the splits ``finished``. The upstream no longer lists these splits,
-    and the source has read them to their ends. ``spans`` maps the named splits to their places."""
+    """Raises SqlError if the statement names a finished split, that is, a split that the source has read to its end and
+    that the upstream no longer lists. ``spans`` maps the named splits to their locations in the statement."""
     if again := [split for split in spans if split in finished]:
         raise _finished_error(source, again, spans[again[0]], f"leave out {shorten(again)}; ")
 
@@ -172,13 +173,13 @@ def _finished_error(source: SourceRecord, splits: Iterable[str], span: Span, hin
 
 
 class ReaderStillRunsError(SqlError):
-    """The source is paused, but a reader of the source has not stopped yet. The statement may wait, and try again."""
+    """Raised if the source is paused but one of its readers has not stopped yet. The caller may wait and try again."""
 
 
 def require_stopped(span: Span, snapshot: Snapshot, inspector: Inspector, source: SourceRecord) -> None:
     """Raises SqlError unless three conditions are met: the source is paused, the readers of the source have stopped,
-    and the source has a reader that can receive offsets. If only the second condition is not met, raises
-    :class:`ReaderStillRunsError`."""
+    and the source has a reader that can receive offsets. If a reader still runs but the other conditions are met, the
+    error is a :class:`ReaderStillRunsError`."""
     hint = f"PAUSE SOURCE {sql_name(source.name)} first, RESUME SOURCE {sql_name(source.name)} afterwards"
     if not pauses_of(snapshot, source.id):
         raise SqlError(
@@ -216,8 +217,8 @@ def _checked(
     upstream: Upstream,
     positions: Positions,
 ) -> SplitState:
-    """Returns the requested state. Checks that the state is valid for this split, but does not check that the upstream
-    has the offset."""
+    """Returns the requested state. Raises SqlError if the state is not valid for this split. Whether the upstream has
+    the offset is checked elsewhere."""
     if isinstance(entry.state, int):
         state = SplitState(split=split, offset=entry.state)
     else:
@@ -256,9 +257,8 @@ def _checked(
 def _in_range(
     statement: InjectSourceOffsets, kind: Connector, state: SplitState, seen: UpstreamSplit | None, span: Span
 ) -> SplitState:
-    """The state to store. If the offset is outside the upstream's bounds and the statement allows clamping, the offset
-    is clamped to the bounds. Raises SqlError if the offset is outside the bounds and the statement does not allow
-    clamping."""
+    """Returns the state to store. An offset outside the upstream's bounds is clamped to the bounds if the statement
+    allows clamping; otherwise, SqlError is raised."""
     if seen is None or (seen.start <= state.offset and (seen.is_empty or state.offset <= seen.end)):
         return state
     if "CLAMP" in statement.allow:
@@ -282,7 +282,7 @@ def _in_range(
 
 
 def _names_none(statement: InjectSourceOffsets, ids: tuple[str, ...]) -> SqlError:
-    """The error if FOR SPLITS selects none of the target's splits."""
+    """The error for a FOR SPLITS that selects none of the target's splits."""
     return SqlError(
         INVALID_SPLIT_STATE,
         "no offsets are given for the splits in FOR SPLITS",
@@ -310,8 +310,8 @@ def _plan(
     notices: tuple[str, ...],
     left_out: tuple[str, ...],
 ) -> Plan:
-    """Returns the plan of the statement. ``left_out`` are splits of the target that keep their positions, because their
-    records cannot be read again."""
+    """Returns the plan of the statement. ``left_out`` are splits that the target contains but that keep their
+    positions, because their records cannot be read again."""
     snapshot, source, upstream, positions = context.snapshot, context.source, context.upstream, context.positions
     if not states:
         raise SqlError(

@@ -1,5 +1,5 @@
-"""Resolves the target of an INJECT to a position for each split. A target is a list of values, a file, a consumer
-group, a checkpoint, a time, and so on."""
+"""Resolves the target of an INJECT to a position for each split. For example, a target is a list of values, a file, a
+consumer group, a checkpoint or a time."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _MOST_NAMED = 8
 class RequestedOffset:
     """One split and its new position: a position as written in the statement, a computed offset, or a reset (None).
 
-    ``span`` is the position of the entry in the statement's text.
+    ``span`` is the location of the entry in the statement's text.
     """
 
     split: SplitId
@@ -87,7 +87,8 @@ class ResolvedTarget:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectContext:
     """The facts that are needed to resolve a target: the source, the selected splits (``chosen``), and the state of the
-    upstream. Without FOR SPLITS, the splits that were read to their ends and no longer exist are not selected."""
+    upstream. Without FOR SPLITS, all splits are selected except those that were read to their ends and no longer
+    exist."""
 
     snapshot: Snapshot
     source: SourceRecord
@@ -131,7 +132,7 @@ def discard_unlisted(source_name: str) -> str:
 
 
 def shorten(names: Iterable[str]) -> str:
-    """A short list of names: the first few names, and the number of the other names."""
+    """Shortens a list of names to the first few names and the number of the remaining names."""
     return first_names(names, _MOST_NAMED)
 
 
@@ -173,8 +174,8 @@ def _file(inspector: Inspector, target: InjectFromFile, context: InjectContext) 
 
 
 def _unnamed(written: Iterable[str], context: InjectContext) -> list[str]:
-    """Returns the selected splits that are not in ``written``. The result is empty if ``written`` contains a split that
-    does not exist, because another check reports such a split."""
+    """Returns the selected splits that are missing in ``written``. If ``written`` contains a split that does not exist,
+    the result is empty, because another check reports that split."""
     options = visible(context.options)
     try:
         named = {id_ if id_ in context.chosen else context.kind.resolve_split(options, id_) for id_ in written}
@@ -261,8 +262,8 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, context: Inj
 
 def _new(missing: Iterable[str], offsets: Iterable[str], context: InjectContext) -> str:
     """Returns the end of the notice about splits without a position in the checkpoint. This text names the splits that
-    were added to a topic after the checkpoint's query had stopped. The query would read such a split from the first
-    record, but the source may have started at the split's end."""
+    were added to a topic after the checkpoint's query had stopped. The query would read an added split from its first
+    record, whereas the source may have started at the split's end."""
     topics = {context.kind.split_topic(split) for split in offsets}
     new = [split for split in missing if context.kind.split_topic(split) in topics]
     if not new:
@@ -345,9 +346,9 @@ def _bound(context: InjectContext, split: str, where: str, span: Span) -> int:
 
 
 def _latest(context: InjectContext, split: str) -> int:
-    """Returns the position after the last record of a split. If the split has no records, its end is not known exactly.
-    In this case, every position at or after the start of the split is valid, so the source's position is kept unless
-    the reported end is later."""
+    """Returns the position after the last record of a split. The end of a split without records is not known exactly,
+    and every position at or after the start is valid. For such a split, the result is the source's position or the
+    reported end, whichever is later."""
     seen, state = context.upstream.splits[split], context.positions.states.get(split)
     if not seen.is_empty or state is None or identity_status(state, seen) != OK:
         return seen.end
@@ -359,7 +360,7 @@ def _grown(inspector: Inspector, context: InjectContext, offsets: Mapping[str, i
 
 
 def _ends(context: InjectContext) -> dict[str, int]:
-    """Returns the ends of the splits, as far as these ends are known."""
+    """Returns the ends of the splits that have records. (The end of a split without records is not known exactly.)"""
     return {split.split: split.end for split in context.upstream.splits.values() if not split.is_empty}
 
 

@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
 
 def put_records(changes: Sequence[Change]) -> dict[int, ObjectRecord]:
-    """Returns, by id, the records that the changes put into the catalog."""
+    """Returns the records that the changes put into the catalog. The keys are the ids of the records."""
     return {change.record.id: change.record for change in changes if isinstance(change, PutObject)}
 
 
 def checked(
     snapshot: Snapshot, changes: tuple[Change, ...], refused: Callable[[str, str | None], SqlError]
 ) -> tuple[Change, ...]:
-    """Checks that the restored definitions are valid in the current catalog. Returns the changes, with their derived
-    fields computed again.
+    """Checks that the restored definitions are valid in the current catalog. Returns the changes, in which the derived
+    fields of the records are computed again.
 
-    Since the operation, a connection or secret that a definition names may have been dropped, or dropped and created
-    again with another id.
+    A connection or secret that a definition names may have been dropped since the operation. It may also have been
+    created again with a different id.
     """
     try:
         by_id = {id_: _as_named_now(snapshot, _in_its_group(snapshot, r)) for id_, r in put_records(changes).items()}
@@ -72,7 +72,8 @@ def checked(
 
 
 def _in_its_group(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
-    """Does the same as :func:`as_grouped_now`, but the error's hint is the statement that moves the object back."""
+    """Calls :func:`as_grouped_now`. If that fails, raises SqlError with a hint that names the statement for moving the
+    object back."""
     try:
         return as_grouped_now(snapshot, record)
     except ValueError as error:
@@ -86,9 +87,8 @@ def _in_its_group(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
 
 
 def _as_named_now(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
-    """Returns the record. In the record of a pause, the name of the paused source is replaced with the present name of
-    this source. Raises ValueError if this source was dropped, because no statement could remove the pause of a source
-    that does not exist."""
+    """Returns the record. If it is the pause of a source, the result has the source's present name. Raises ValueError
+    if the paused source was dropped, because no statement could remove the pause."""
     if not isinstance(record, PauseRecord) or record.source_id is None:
         return record
     source = snapshot.get(record.source_id)

@@ -1,8 +1,8 @@
-"""Lowers REWIND SOURCE, which restores a source and its dependents to their state just before an operation.
+"""Lowers REWIND SOURCE, which restores a source and its dependents to the state that they had just before an operation.
 
-The changes to the catalog (definition, assignments, positions) are the same as for an UNDO of the operation and of all
-later operations. Rows and operator state come from the rewind point that the owner created for the operation. The owner
-restores the rows and the operator state before any reader continues.
+The changes to the catalog (definition, assignments, positions) are the same as if the operation and all later
+operations were undone. Rows and operator state come from the rewind point that the owner created for the operation. The
+owner restores the rows and the operator state before any reader continues.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 _NAMING = ("RENAME ", "SET SCHEMA ", "SWAP ")
-"""If the kind of an operation begins with one of these words, the operation only changes an object's name."""
+"""The kinds of operations that only change an object's name begin with one of these words."""
 
 
 def rewind_statement(source: SourceRecord, operation: int) -> str:
@@ -66,12 +66,12 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: 
     """Lowers REWIND SOURCE, which restores the source's log, its views and their state as they were just before an
     operation.
 
-    Afterwards, the source continues to read.
+    Afterwards, the source resumes reading.
 
     The statement is refused if there is no rewind point, or if the data of the rewind point no longer exist. The
-    statement is also refused if the upstream has lost records: either records with which the source would continue, or
-    records whose rows would be removed. Without ALLOW DUPLICATES, the statement is also refused if a sink has sent rows
-    since the operation.
+    statement is also refused if the upstream has lost records: either the next records that the source would read, or
+    records whose rows the rewind would remove. Without ALLOW DUPLICATES, the statement is also refused if a sink has
+    sent rows since the operation.
     """
     source = find_source(snapshot, statement.name)
     require_movable(snapshot, source, statement.name.span)
@@ -162,8 +162,8 @@ def _before(
 ) -> BeforeImage:
     """The state to restore: the source's record, splits and positions as they were just before the operation.
 
-    If a split had a position at that time, the result has the position that the split had reached, even if no later
-    operation has set the split's position.
+    For each split that had a position at that time, the result contains the position that the split had reached. This
+    also holds for splits whose positions no later operation has set.
     """
     fragment = ingest_fragment(source.id)
     objects: dict[int, ObjectRecord | None] = {}
@@ -233,8 +233,7 @@ def _require_same_connections(
 ) -> None:
     """Raises SqlError if a connection that the restored source uses has changed since the operation.
 
-    ``records`` are that operation and all later operations, oldest first. ``images`` are the before-images of these
-    operations.
+    ``records`` are that operation and all later operations, oldest first. ``images`` are their before-images.
     """
     for id_ in given_back.uses:
         changed = [(record, image) for record, image in zip(records, images, strict=True) if id_ in image.objects]
@@ -412,8 +411,7 @@ def _plan(
 
 
 def _taken_back(snapshot: Snapshot, source: SourceRecord, look: RewindLook) -> tuple[str, ...]:
-    """Returns notices about the rows of each table: the number of rows that the rewind removes, and the number of rows
-    that the table has afterwards."""
+    """Returns one notice per table: how many rows the rewind removes, and how many rows the table has afterwards."""
     rows = []
     for table in look.tables:
         record = snapshot.get(table.object_id)

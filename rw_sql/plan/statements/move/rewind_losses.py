@@ -41,12 +41,12 @@ def records_lost_by_rewind(
     moved: SourceRecord,
     point: RewindPoint,
 ) -> tuple[Unreadable, ...]:
-    """Returns the splits with lost records. These records were read since the rewind point, and the restored source
-    should read them again but cannot. Each split in the result has the offset of its first unreadable record.
+    """Returns the splits with lost records, each with the offset of its first lost record. A record is lost if it was
+    read after the rewind point was created and the restored source cannot read it again.
 
-    ``then`` is the catalog after the REWIND, with the source ``moved``. Records of an upstream that the restored
-    definition does not name are left out, because the REWIND removes their rows on purpose. The result is empty if the
-    upstream does not respond.
+    ``then`` is the catalog after the REWIND, with the source ``moved``. Records from an upstream that the restored
+    definition does not name do not count as lost, because the REWIND removes their rows on purpose. The result is empty
+    if the upstream does not respond.
     """
     source = impact.source
     kind = connector(source.connector)
@@ -107,8 +107,8 @@ def _removed(inspector: Inspector, source: SourceRecord, point: RewindPoint) -> 
 def _later_beginnings(
     inspector: Inspector, then: Snapshot, kind: Connector, moved: SourceRecord, impact: SourceImpact, splits: set[str]
 ) -> dict[str, int]:
-    """The splits whose positions are discarded in the catalog ``then``. Each split is returned with the offset at which
-    reading begins after the next discovery."""
+    """The splits without positions in the catalog ``then``, each with the offset at which its reader begins after the
+    next discovery."""
     stored = then.states(impact.reader.fragment)
     forgotten = {split for split, row in stored.items() if row.state == FORGOTTEN}
     if not forgotten & splits:
@@ -125,8 +125,9 @@ def _first_lost(
     """Returns the status of the split, and the first offset in ``spans`` that cannot be read again. Returns None if all
     offsets in ``spans`` can be read again.
 
-    ``begins`` is the offset at which the next discovery begins the split; None if the split keeps its position. Records
-    that a log has lost at its end do not count, because users run REWIND in order to remove the rows of such records.
+    ``begins`` is the offset at which the reader begins the split after the next discovery; None if the split keeps its
+    position. Records that a log has lost at its end do not count, because removing the rows of these records is a
+    purpose of REWIND.
     """
     if not spans:
         return None

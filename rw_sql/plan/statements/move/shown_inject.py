@@ -1,5 +1,4 @@
-"""Checks that the upstream of an INJECT still has the positions that the preview showed. The check is made when the
-statement is confirmed."""
+"""When the user confirms an INJECT, checks that the upstream still has the positions that the preview showed."""
 
 from __future__ import annotations
 
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
 def is_inject_current(shown: Plan, snapshot: Snapshot, inspector: Inspector) -> bool:
     """True if the plan of an INJECT SOURCE OFFSETS still has the effect that its preview shows.
 
-    The catalog must not have changed since the preview. The function examines the upstream, which may have changed: a
-    topic may have been deleted and created again, its retention may have removed records, or its log may have been cut.
-    New records and new splits do not count as a change, because the statement does not affect them.
+    The catalog must not have changed since the preview. The function contacts the upstream, which may have changed: a
+    topic may have been deleted and created again, retention may have removed records, or a log may have been cut. New
+    records and new splits do not count as a change, because the statement does not affect them.
     """
     source = snapshot.get(shown.affected[0]) if shown.affected else None
     if not isinstance(source, SourceRecord) or shown.preview is None or shown.operation is None:

@@ -1,4 +1,4 @@
-"""Determines how changes to the catalog affect sinks, for the previews of UNDO and of blocks."""
+"""Determines how changes to the catalog affect sinks. The previews of UNDO and of blocks show these effects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KEY = "connection"
 class SinkImpact:
     """The effect on a sink whose properties change.
 
-    ``doubt`` is the reason why the sink may write to a different target after the change, or may be unable to write.
+    ``doubt`` is the reason why, after the change, the sink may write to a different target or be unable to write.
     """
 
     sink: SinkRecord
@@ -49,8 +49,8 @@ class SinkImpact:
 def sink_impacts_of(
     snapshot: Snapshot, then: Snapshot, inspector: Inspector, ids: Iterable[int]
 ) -> tuple[SinkImpact, ...]:
-    """Returns the effects of the change on the sinks among these objects, and on the sinks that use one of these
-    objects as a connection. The result is sorted by name.
+    """Returns the effects of the changes on the sinks among these objects, and on the sinks whose connection is one of
+    these objects. The result is sorted by name.
 
     ``then`` is the catalog after the changes. Sinks whose properties do not change are left out.
     """

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 def lower_skip_record(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """Lowers SKIP RECORD. The source must be paused, and the record must be the next unread record of its split.
 
-    A record that was already read is in the log and cannot be removed. Skipping a later record would skip all records
-    before it.
+    A record that was already read is in the log and cannot be removed. Skipping a later record would also skip all
+    unread records before it.
     """
     source = find_source(snapshot, statement.name)
     require_movable(snapshot, source, statement.name.span)
@@ -123,9 +123,8 @@ def _behind_transaction(
     old: SplitState,
     end: int,
 ) -> int:
-    """The position after the transaction that a change data capture source would read next. For such a source, the user
-    specifies in SKIP RECORD the position before the transaction, because positions count bytes and a transaction is
-    read as a whole."""
+    """The position after the transaction that a change data capture source would read next. For such a source, SKIP
+    RECORD skips an entire transaction, and the user specifies the position before it, because positions count bytes."""
     source = reader.source
     name, split = sql_name(source.name), literal(old.split)
     if statement.offset != old.offset:
@@ -159,7 +158,7 @@ def _behind_transaction(
 
 
 def _may_be_no_record(source: str, split: str, offset: int, why: str) -> str:
-    """The notice for a topic in which some offsets have no record, so that SKIP RECORD may skip nothing."""
+    """The notice for a topic in which some offsets have no record. SKIP RECORD of such an offset skips nothing."""
     return (
         f"some offsets of {split} may have no record ({why}): if {offset} has none, nothing is skipped, and the record "
         f"that follows is read; to skip that record, inject its offset + 1: INJECT SOURCE OFFSETS {sql_name(source)} "

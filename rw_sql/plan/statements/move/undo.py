@@ -70,8 +70,8 @@ if TYPE_CHECKING:
 _GROUPED = SourceRecord | MaterializedViewRecord | SinkRecord
 
 Key = tuple[object, ...]
-"""Identifies a part of the catalog that an operation changes: an object, the pause of a source, the assignment of a
-split, or the position of a split. Two operations with a common key depend on each other."""
+"""Identifies a part of the catalog that an operation changes: an object, the pause of a source, or the assignment or
+position of a split. If two operations have a common key, the later one depends on the earlier one."""
 
 
 def undone_by(record: OperationRecord) -> int | None:
@@ -87,8 +87,8 @@ class History:
     """Determines which operations are in effect. ``undoes`` maps each undo to the operation that it undoes.
 
     An undone operation is not in effect, unless its undo was undone too. An undo that may have left a foreign
-    checkpoint unchanged does not count. Such an undo can be repeated, because the checkpoint's files show whether the
-    operation is still to be undone.
+    checkpoint unchanged is ignored and can be repeated, because the checkpoint's files show whether the operation is
+    already undone.
     """
 
     undoes: Mapping[int, int]
@@ -100,7 +100,7 @@ class History:
         return History(undoes={epoch: target for epoch, target in found.items() if target is not None})
 
     def undo_of(self, epoch: int) -> int | None:
-        """The undo of this operation that is in effect; None if no undo of this operation is in effect."""
+        """The epoch of the undo of this operation that is in effect; None if there is none."""
         return next((undo for undo, target in self.undoes.items() if target == epoch and self.is_in_effect(undo)), None)
 
     def is_in_effect(self, epoch: int) -> bool:
@@ -114,7 +114,8 @@ def undo_statement(record: OperationRecord, history: History) -> str | None:
 
 
 def _why_never(record: OperationRecord) -> str | None:
-    """The reason why an operation can never be undone; None if it can be undone under the right conditions."""
+    """The reason why an operation can never be undone. None if there is no such reason; the undo may still be refused
+    in the present catalog."""
     if record.kind == DISCOVERY:
         return "the splits would be discovered again"
     if record.kind == REWIND:
@@ -162,16 +163,16 @@ def touched_keys(record: OperationRecord) -> frozenset[Key]:
 
 
 def _is_same_for_undo(old: ObjectRecord | None, new: ObjectRecord | None) -> bool:
-    """True if two records of a source differ in nothing but ``keeps_reader`` and the number of the tables' snapshot.
-    UNDO does not restore ``keeps_reader``, and :func:`reading_again` determines the number at each UNDO."""
+    """True if two records of a source differ at most in ``keeps_reader`` and in the number of the tables' snapshot.
+    UNDO does not restore ``keeps_reader``, and :func:`reading_again` determines the snapshot number at each UNDO."""
     if not isinstance(old, SourceRecord) or not isinstance(new, SourceRecord):
         return False
     return replace(old, keeps_reader=new.keeps_reader, snapshot=new.snapshot) == new
 
 
 def _redirected_sources(record: OperationRecord, snapshot: Snapshot) -> frozenset[int]:
-    """The sources for which the operation changed unsafe properties, in the source itself or in its connection. Since
-    the operation, such a source may read a different upstream."""
+    """The sources whose unsafe properties the operation changed, in the source itself or in its connection. These
+    sources may read a different upstream since the operation."""
     put = put_records(changes_from_json(record.changes))
     found: set[int] = set()
     for id_, old in before_from_json(record.before).objects.items() if record.is_unsafe else ():
@@ -184,8 +185,8 @@ def _redirected_sources(record: OperationRecord, snapshot: Snapshot) -> frozense
 
 
 def _left_sources(record: OperationRecord) -> frozenset[int]:
-    """The sources that lost splits in an operation, such as a RESET SOURCE SPLITS after a move to other topics. If that
-    move were undone, these sources would lack the lost splits.
+    """The sources that lost splits in an operation, such as a RESET SOURCE SPLITS after a move to other topics. If the
+    earlier move were undone, these sources would still lack the lost splits.
     """
     return frozenset(
         fragment_source(change.fragment)
@@ -197,8 +198,8 @@ def _left_sources(record: OperationRecord) -> frozenset[int]:
 def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """Lowers UNDO OPERATION, which restores definitions, assignments, positions and pauses. An undo can be undone.
 
-    The statement is refused if later operations depend on the operation, or if the upstream has lost the records with
-    which the source would continue.
+    The statement is refused if later operations depend on the operation, or if the upstream has lost the next records
+    that the source would read.
     """
     records = inspector.operations(since=statement.operation)
     record = find_operation(records, statement.operation, statement.operation_span, "SHOW UNSAFE OPERATIONS")
@@ -269,7 +270,7 @@ def _require_undoable(
 
 
 def _in_order(later: Sequence[OperationRecord], record: OperationRecord) -> str:
-    """Returns the statements that first undo the later operations and then undo ``record``."""
+    """Returns the statements that undo the operations ``later`` and finally ``record``."""
     return "; ".join(f"{UNDO} {found.epoch}" for found in later) + f"; then {UNDO} {record.epoch}"
 
 
@@ -412,8 +413,8 @@ def _later_moves(
 ) -> list[OperationRecord]:
     """The operations after ``record`` that moved a source, latest first.
 
-    The source's present upstream or positions come from these operations, so the source could not continue after an
-    undo of ``record`` alone.
+    The source's present upstream or positions come from these operations. If only ``record`` were undone, the source
+    could not continue.
     """
     records = inspector.operations(since=record.epoch)
     history = History.of(records)
@@ -436,8 +437,8 @@ def _set_positions(record: OperationRecord) -> frozenset[str]:
 def _redirect_before(
     snapshot: Snapshot, inspector: Inspector, record: OperationRecord, move: SourceImpact
 ) -> OperationRecord | None:
-    """Returns the operation before ``record`` that moved a source to its present cluster. Returns None if the
-    unreadable positions are not positions of another cluster."""
+    """Returns the last operation before ``record`` that may have moved the source to another cluster. Returns None if
+    there is none, or if positions are unreadable for a reason other than a different cluster."""
     statuses = {found.status for found in move.unreadable}
     # A partition may also be missing, because one cluster may have fewer partitions than the other.
     if OTHER_CLUSTER not in statuses or not statuses <= {OTHER_CLUSTER, GONE}:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import UndoOperation
 
 KINDS = (ALTER_QUERY, REBUILD, SWAP)
-"""The kinds of operations that this module undoes. They are the statements that start a rebuild of a view (with a new
-query or with the same query), and the swap with which the owner completes a rebuild."""
+"""The kinds of operations that this module undoes. They are the operations that start a rebuild of a view (with a new
+or an unchanged query), and the swap with which the owner completes a rebuild."""
 
 Made = TypeVar("Made", MaterializedViewRecord, RebuildRecord)
 
@@ -53,10 +53,11 @@ def lower_undo_rebuild(
     kind: str,
     refused: Refused,
 ) -> Plan:
-    """Before the swap, cancels the rebuild. After the swap, reactivates the table that the swap has replaced.
+    """Returns the plan that cancels the rebuild (before the swap) or reactivates the table that the swap has replaced
+    (after the swap).
 
-    ``records`` are the operations since the operation that is undone. ``refused`` builds an error from a reason. The
-    function raises this error if the rebuild cannot be cancelled and the old table cannot be reactivated.
+    ``records`` are the operations since the operation to undo. ``refused`` builds an error from a reason. The function
+    raises this error if the rebuild cannot be cancelled and the old table cannot be reactivated.
     """
     if record.kind == SWAP:
         return _back(statement, snapshot, inspector, record, records, kind, refused)
@@ -76,7 +77,8 @@ def _put(record: OperationRecord, wanted: type[Made]) -> list[Made]:
 
 
 def _serves(record: OperationRecord, begun: dict[int, int]) -> bool:
-    """True if an operation is the swap that gave views these generations of their tables."""
+    """True if an operation is the swap that gave the views these generations of their tables. ``begun`` maps view ids
+    to generations."""
     served = {view.id: view.generation for view in _put(record, MaterializedViewRecord)}
     return record.kind == SWAP and all(served.get(id_) == generation for id_, generation in begun.items())
 
@@ -140,7 +142,7 @@ def _back(
 
 
 def _anew(old: MaterializedViewRecord, now: MaterializedViewRecord) -> str:
-    """The statement that recomputes the former rows of a view."""
+    """The statement with which the user can recompute the former rows of a view."""
     name = Name(parts=(now.name,))
     if old.definition == now.definition:
         return render(RebuildMaterializedView(name=name))

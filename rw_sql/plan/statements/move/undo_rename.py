@@ -1,4 +1,5 @@
-"""Lowers UNDO OPERATION of a RENAME TO or SET SCHEMA, which gives the object its former name in the current catalog."""
+"""Lowers UNDO OPERATION for a RENAME TO or SET SCHEMA. The undo gives the object its former name in the current
+catalog."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import UndoOperation
 
 _KINDS = ("table", "materialized_view", "source", "sink", "connection", "secret")
-"""The kinds of objects that have a name. Tables precede sources in this list. An operation that renames a table also
-renames the table's source, but must count as a rename of the table."""
+"""The kinds of objects that can be renamed. Tables precede sources, because renaming a table also renames the table's
+source but must count as a rename of the table."""
 
 _RECORDS = SourceRecord | MaterializedViewRecord | SinkRecord | ConnectionRecord | SecretRecord
 
@@ -47,12 +48,13 @@ class Renaming:
 
     @property
     def is_move(self) -> bool:
-        """True if the object was moved to another schema and has the same name in that schema."""
+        """True if the operation moved the object to another schema and kept its name within the schema."""
         return self.old.rpartition(".")[2] == self.new.rpartition(".")[2]
 
 
 def renaming_of(record: OperationRecord) -> Renaming | None:
-    """The object that an operation (or its undo) renamed or moved to another schema; None for another operation."""
+    """The object that an operation (or its undo) renamed or moved to another schema; None for operations of other
+    kinds."""
     if not record.kind.startswith(("RENAME ", "SET SCHEMA ", "UNDO ")):
         return None
     put = {c.record.id: c.record for c in changes_from_json(record.changes) if isinstance(c, PutObject)}

@@ -1,4 +1,4 @@
-"""Lowers UNDO OPERATION of a SWAP WITH, which exchanges the two names again in the current catalog."""
+"""Lowers UNDO OPERATION for a SWAP WITH. The undo exchanges the two names again in the current catalog."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def with_positions(record: OperationRecord, snapshot: Snapshot, inspector: Inspector) -> BeforeImage:
-    """Returns the before-image of an operation. In the result, the positions that statements had last set are replaced
-    with the positions that the splits had reached before the operation."""
+    """Returns the before-image of an operation, with the positions that the splits had reached before the operation.
+    (The stored before-image has the positions that statements had last set.)"""
     before = _with_selected(record, snapshot)
     predicted = prediction_from_json(record.prediction)
     states: dict[str, dict[str, StoredState | None]] = {}
@@ -53,16 +53,16 @@ def reading_again(
     undone: OperationRecord, snapshot: Snapshot, then: Snapshot, inspector: Inspector, change: Change
 ) -> Change:
     """Returns ``change``, which restores a source to its state before the operation ``undone``. If necessary, the
-    result also sets another snapshot number, so that the source reads its tables again or keeps its present snapshot.
-    ``then`` is the catalog after the UNDO.
+    result also sets a different snapshot number, which makes the source read its tables again or keep its present
+    snapshot. ``then`` is the catalog after the UNDO.
 
     There are three cases. In the first case, the operation caused a new snapshot of the source's tables, and the source
-    has read records since then. In this case, the tables are read once more. Their rows come from another place in the
-    server's log, or from another server, and only a new snapshot shows which of these rows still exist. In the second
-    case, the operation caused a new snapshot, but the source has read nothing since then. In this case, the tables keep
-    the snapshot from before the operation. In the third case, the operation itself caused no new snapshot. In this
-    case, the source keeps its present snapshot, unless the operation moved the source to another database. After such a
-    move, a discovery has caused a new snapshot, so one of the first two cases applies.
+    has read records since then. In this case, the tables are read once more: the present rows come from another
+    position in the server's log, or from another server, and only a new snapshot shows which of them still exist. In
+    the second case, the operation caused a new snapshot, but the source has read nothing since then. In this case, the
+    tables keep the snapshot from before the operation. In the third case, the operation itself caused no new snapshot.
+    In this case, the source keeps its present snapshot, unless the operation moved the source to another database.
+    After such a move, a discovery has caused a new snapshot, so one of the first two cases applies.
     """
     record = change.record if isinstance(change, PutObject) else None
     present = snapshot.get(record.id) if isinstance(record, SourceRecord) else None
@@ -131,8 +131,9 @@ def _has_read_nothing(since: OperationRecord, inspector: Inspector, source: Sour
 
 
 def selected_states(record: OperationRecord) -> dict[str, dict[str, StoredState]]:
-    """Maps each fragment to the positions at which an operation began to select other records within splits, such as
-    the messages of other subjects. With the former properties, the source has read nothing after these positions."""
+    """Maps each fragment to the positions at which an operation began to select different records within splits, such
+    as the messages of different subjects. After these positions, the source has read nothing with its former
+    properties."""
     put = put_records(changes_from_json(record.changes))
     sources = {
         id_
@@ -161,7 +162,8 @@ def _selects_others(old: SourceRecord, new: SourceRecord) -> bool:
 
 
 def _with_selected(record: OperationRecord, snapshot: Snapshot) -> BeforeImage:
-    """The before-image with the positions of :func:`selected_states`, for splits that the source still reads."""
+    """The before-image, in which the splits that the source still reads have the positions of
+    :func:`selected_states`."""
     before = before_from_json(record.before)
     states = dict(before.states)
     for fragment, selected in selected_states(record).items():

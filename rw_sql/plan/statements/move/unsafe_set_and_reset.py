@@ -119,8 +119,7 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
 def _check_merged(
     statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot, merged: CreateSource
 ) -> None:
-    """Does the same as check_source, with one exception: an error in a part that the statement does not change points
-    at the whole statement."""
+    """Calls ``check_source``. An error in a part that the statement does not change points at the entire statement."""
     try:
         check_source(snapshot, merged)
     except SqlError as error:
@@ -258,8 +257,8 @@ def _visited_while_paused(
     snapshot: Snapshot, source: SourceRecord, fragment: str, positions: Positions, splits: Iterable[str]
 ) -> tuple[str, ...]:
     """The splits that an earlier move has assigned since the source was paused, such as the splits of a mistyped topic.
-    The source has not read any record of these splits, so if a further move removes these splits, the source's rows do
-    not change."""
+    The source has read no record of these splits, so removing them in a further move does not change the source's
+    rows."""
     pauses = pauses_of(snapshot, source.id)
     if not pauses:
         return ()

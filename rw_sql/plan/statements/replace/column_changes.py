@@ -1,5 +1,5 @@
-"""Compares two column lists of a table. The module finds the columns to rename, drop and add, or the reason why such
-changes cannot convert one list into the other list."""
+"""Compares two column lists of a table. Finds the columns to rename, drop and add, or the reason why one list cannot be
+converted into the other in this way."""
 
 from __future__ import annotations
 
@@ -69,8 +69,7 @@ def _refusal(
     added: list[ColumnDefinition],
     dialects: Dialects,
 ) -> str:
-    """Returns the reason why the new column list cannot be made from the kept columns by adding columns; empty if this
-    is possible."""
+    """Returns the reason why adding columns to the kept columns cannot produce the new column list; empty if it can."""
     if list(new) != [*kept, *(column.name for column in added)]:
         return "the columns are in another order, but a new column can only be added at the end"
     for name, before in kept.items():

@@ -1,5 +1,5 @@
-"""Finds the least change from one definition of an object to another. The result consists of statements that alter the
-object in place, or of the reason why this is impossible."""
+"""Finds the least change from one definition of an object to another. The result contains the statements that alter the
+object in place, or the reason why this is impossible."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class LeastChange:
     """Statements that alter an object in place, in the order in which they are run; empty if nothing has to change.
 
     ``refusal`` is the reason why the object cannot be altered in place. ``needs_rebuild`` is True if a rebuild can make
-    the change. In this case, the statements precede the rebuild, because a rebuild cannot make the changes of these
-    statements.
+    the change. In this case, the statements run before the rebuild, because they make changes that a rebuild cannot
+    make.
     """
 
     statements: tuple[Statement, ...] = ()
@@ -82,12 +82,12 @@ class LeastChange:
 
 @dataclass(slots=True)
 class _OptionChanges:
-    """The changes to a WITH list. The main fields are the options to set, the keys to unset, and the new connection.
-    There is a new connection if the definition names another connection than the object has.
+    """The changes to a WITH list: the options to set, the keys to unset, and the new connection, if the wanted
+    definition names a different connection.
 
-    ``unlike`` are options for which the new connection provides other values than the object has. The object must be
-    given these values before it gets the new connection. ``lacking`` are the options of the connection that neither
-    definition of the object has.
+    ``unlike`` are the options for which the new connection provides different values than the object has. The object
+    must get these values before it gets the new connection. ``lacking`` are the options of the connection that are in
+    neither definition of the object.
     """
 
     unlike: list[Option] = field(default_factory=list)
@@ -105,7 +105,7 @@ def least_change(
     reason why there are no such statements.
 
     ``connections`` maps names to the definitions that the connections will have. ``dialects`` are the dialects of the
-    queries and expressions of both definitions, because the same text may have another meaning in another dialect. If a
+    queries and expressions of both definitions, because a text may have different meanings in different dialects. If a
     definition takes its columns from a schema, the function uses the columns that the object got from the schema at its
     creation.
     """
@@ -120,7 +120,7 @@ def least_change(
 def _least_change(
     current: Create, wanted: Create, connections: Mapping[str, CreateConnection], dialects: Dialects
 ) -> LeastChange:
-    """Does the same as :func:`least_change`, but only for definitions that list their columns."""
+    """Implements :func:`least_change` for definitions that list their columns."""
     if isinstance(current, CreateSource | CreateTable) and isinstance(wanted, CreateSource | CreateTable):
         wanted = as_written_before(current, wanted)
     match current, wanted:

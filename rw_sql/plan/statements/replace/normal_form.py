@@ -67,7 +67,7 @@ _QUOTES = '`"'
 """The quotes in which connectors accept the parts of an upstream table's name."""
 
 _AT_BIRTH = (PAUSED_AT_BIRTH, VALIDATE, "snapshot", "snapshot.batch_size", *NO_EFFECT)
-"""Properties that only affect the creation of an object, and are therefore not compared."""
+"""Properties that are not compared, because they only affect the creation of an object."""
 
 
 def spec_of(statement: CreateSource | CreateTable | CreateSink) -> ConnectorSpec | None:
@@ -134,9 +134,8 @@ def _folded(known: OptionSpec, text: str) -> object:
 def as_written_before(
     current: CreateSource | CreateTable, wanted: CreateSource | CreateTable
 ) -> CreateSource | CreateTable:
-    """Returns ``wanted``. If ``wanted`` omits one of three parts, this part is taken from ``current``. The parts are
-    the names of the objects that the reader creates upstream, the columns that ``*`` denotes, and the names of INCLUDE
-    columns."""
+    """Returns ``wanted``, in which three parts are taken from ``current`` if ``wanted`` omits them: the names of the
+    objects that the reader creates upstream, the columns for ``*``, and the names of INCLUDE columns."""
     wanted = with_kept_names(current, wanted)
     if not isinstance(wanted, CreateTable) or not isinstance(current, CreateTable) or wanted.cdc_table is None:
         return wanted
@@ -148,14 +147,14 @@ def as_written_before(
 
 
 def plain_column(column: ColumnDefinition) -> ColumnDefinition:
-    """A column without PRIMARY KEY and without constraints that are not enforced."""
+    """Returns the column without PRIMARY KEY, and without its constraints that are not enforced."""
     field = None if column.field == column.name else column.field
     return replace(column, field=field, is_primary_key=False, other_constraints=())
 
 
 def compared_column(column: ColumnDefinition, dialect: str = "spark") -> ColumnDefinition:
-    """A plain column whose expressions, written in ``dialect``, are in canonical form. The result is only for
-    comparisons and must not be part of a statement."""
+    """Returns the plain column with its expressions in canonical form. ``dialect`` is the dialect of the column's
+    expressions. The result is only for comparisons and must not be part of a statement."""
     generated, default = (
         None if each is None else replace(each, text=expression_meaning(each, dialect))
         for each in (column.generated, column.default)

@@ -58,8 +58,8 @@ _KINDS: dict[type[Replaceable], tuple[str, Callable[[str], Replaceable]]] = {
 def lower_create_or_replace(
     statement: Replaceable, snapshot: Snapshot, inspector: Inspector, lower: Lower, query_dialect: str
 ) -> Plan:
-    """Lowers CREATE OR REPLACE. If the object does not exist, the statement does the same as CREATE. Otherwise, the
-    statement changes the existing object as little as possible.
+    """Lowers CREATE OR REPLACE. If the object does not exist, it is created as by CREATE. Otherwise, the statement
+    changes the existing object as little as possible.
 
     ``lower`` lowers each statement of that change. The statement is refused if the existing object cannot be changed to
     this definition in place.
@@ -167,7 +167,7 @@ def _as_one(
 
 
 def _folded(changes: Iterable[Change]) -> tuple[Change, ...]:
-    """Merges changes. Only the last record of each object is kept, at the position of the object's first record."""
+    """Merges changes. For each object, only the last record is kept, at the position of the object's first record."""
     found: list[Change] = []
     at: dict[int, int] = {}
     for change in changes:

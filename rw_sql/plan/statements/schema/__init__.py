@@ -1,4 +1,5 @@
 """Lowers the statements about schemas: CREATE SCHEMA, DROP SCHEMA, USE, SHOW SCHEMAS.
 
-Imports: ``common``, ``source``, ``view``, ``sink``, ``table``, ``connection``, ``session``. Begin with ``schema``.
+Of ``statements``, this package imports ``common``, ``source``, ``view``, ``sink``, ``table``, ``connection`` and
+``session``. Begin with ``schema``.
 """

@@ -34,8 +34,8 @@ _OF_SPARK = frozenset({
     "avro", "binaryfile", "builtin", "csv", "default", "delta", "global_temp", "hudi", "iceberg", "information_schema",
     "jdbc", "json", "orc", "parquet", "session", "spark_catalog", "sys", "system", "text", "xml",
 })  # fmt: skip
-"""Folded names that have another meaning in Spark or Delta when they qualify a table name. Schemas cannot have these
-names."""
+"""Folded names that schemas cannot have, because Spark or Delta gives them a special meaning when they qualify a table
+name."""
 
 
 def lower_create_schema(statement: ast.CreateSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:
@@ -71,8 +71,7 @@ def lower_create_schema(statement: ast.CreateSchema, snapshot: Snapshot, inspect
 
 def _require_fit(snapshot: Snapshot, written: ast.Name, name: str) -> None:
     """Raises SqlError INVALID_SCHEMA_NAME for a name that is reserved or that a Spark database cannot have. Also raises
-    this error if the name of an existing object contains a dot and would look like the name of an object of the new
-    schema."""
+    this error if an existing object's name contains a dot and would look like a name in the new schema."""
     why = None
     if name in _OF_SPARK or name.startswith(("rw_", "pg_")):
         why = "the name is reserved"
@@ -189,7 +188,7 @@ def _dropped(record: ObjectRecord, snapshot: Snapshot) -> Plan | None:
 
 
 def lower_use_schema(statement: ast.UseSchema, snapshot: Snapshot) -> Plan:
-    """Lowers USE s. After the statement, unqualified names refer to objects of this schema, in this session only."""
+    """Lowers USE s. Afterwards, unqualified names in this session refer to objects of this schema."""
     name = _schema_name(statement.name)
     if not is_schema(snapshot, name):
         raise undefined_schema(snapshot, name, statement.name.span)

@@ -1,5 +1,5 @@
 """Lowers statements about parameters and about the session: SET, ALTER SYSTEM SET, resource groups, the search path.
 
-Imports: ``common``, ``result``, ``ports``, ``model``. Begin with ``parameters``. The parameters themselves are in
-``model/parameters.py``.
+This package imports ``statements/common``, ``plan/result``, ``plan/ports`` and ``model``. Begin with ``parameters``.
+The parameters are defined in ``model/parameters.py``.
 """

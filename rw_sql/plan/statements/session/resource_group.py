@@ -52,7 +52,7 @@ _CLUSTER = (
 
 def lower_alter_resource_group(statement: AlterSet | AlterReset, snapshot: Snapshot) -> Plan:
     """Lowers ALTER … SET RESOURCE_GROUP TO g and RESET RESOURCE_GROUP. The owner of the old group stops the object's
-    job, and afterwards the owner of the new group starts the job.
+    job before the owner of the new group starts the job.
 
     A table and its source move together.
     """
@@ -152,8 +152,8 @@ def require_no_rewind(plan: Plan, snapshot: Snapshot, inspector: Inspector) -> N
     it moves the source or one of its dependents to another resource group, or if it creates or rebuilds a dependent.
 
     During the REWIND, the owner of the source's group replaces the tables and checkpoints of these jobs, so no other
-    owner may run the jobs. A new dependent would begin to read the log before the commit that restores the log, and no
-    stream can read beyond that commit.
+    owner may run the jobs. A new dependent would begin reading the log before the commit that restores the log, but no
+    stream can read past that commit.
     """
     rewinds = snapshot.all("rewind")
     if plan.operation is None or not rewinds:
@@ -177,8 +177,8 @@ def require_no_rewind(plan: Plan, snapshot: Snapshot, inspector: Inspector) -> N
 
 
 def _meets_rewind(record: ObjectRecord, snapshot: Snapshot, concerned: set[int]) -> str:
-    """If a REWIND of the objects ``concerned`` forbids a change, returns the part of an error message that describes
-    the change. Otherwise, returns the empty string. ``record`` is the new record that the change stores."""
+    """Checks a change that stores ``record`` against a REWIND of the objects ``concerned``. If the REWIND forbids the
+    change, returns a description of the change for an error message. Otherwise, returns the empty string."""
     if isinstance(record, RebuildRecord):
         is_new = snapshot.get(record.id) != record
         inputs = () if record.view is None else record.view.inputs

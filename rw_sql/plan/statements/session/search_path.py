@@ -1,7 +1,7 @@
 """Resolves unqualified names in a statement with the search path of the session.
 
-A statement is resolved once, before it is lowered. Stored definitions do not depend on the session: an unqualified
-name in a definition always refers to the schema ``public``.
+The names in a statement are resolved only once, before the statement is lowered. Stored definitions do not depend on
+the session: an unqualified name in a definition always refers to the schema ``public``.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _MAKES = (
 
 
 def path_of(text: str) -> tuple[str, ...]:
-    """Parses the stored value of ``search_path``, which contains schema names separated by commas. Names are quoted
-    where this is necessary."""
+    """Parses the stored value of ``search_path``, which contains schema names separated by commas and quoted where
+    necessary."""
     return tuple(_parts(text)) or DEFAULT_PATH
 
 
@@ -48,7 +48,8 @@ def path_text(schemas: Sequence[str]) -> str:
 
 
 def _parts(text: str) -> list[str]:
-    """Parses names that are separated by commas. Unquoted names are folded. Raises ValueError for any other text."""
+    """Parses a list of names that are separated by commas. Unquoted names are folded. Raises ValueError if the text is
+    not such a list."""
     found: list[str] = []
     rest = text.strip()
     while rest:
@@ -99,8 +100,8 @@ def resolved(
     """Returns the statement with qualified names. An unqualified name is qualified if it refers to an object outside
     ``public``, or if it is the name of a new object that will be created outside ``public``.
 
-    Raises SqlError for a new object if no schema of the path exists. Also raises SqlError for a relation in a query if
-    the relation exists only in ``public``, and ``public`` is not in the path.
+    Raises SqlError if the statement creates an object and no schema of the path exists. Also raises SqlError if a query
+    names a relation that exists only in ``public`` and ``public`` is not in the path.
     """
     if path == DEFAULT_PATH or isinstance(statement, _NOT_OBJECTS):
         return statement
@@ -123,7 +124,8 @@ class _Resolver:
         self._dialect = query_dialect
 
     def statement(self, statement: ast.Statement) -> ast.Statement:
-        """Returns the statement. Each name in the result is the full name of the object that the search path finds."""
+        """Returns the statement, in which each name is replaced with the full name of the object that the search path
+        finds."""
         made: ast.Statement = self._parts(statement)
         return made
 
@@ -224,7 +226,7 @@ def _in(schema: str, name: ast.Name) -> ast.Name:
 
 
 def _kinds(statement: Any, field: str) -> tuple[str, ...]:
-    """The kinds of objects among which a name in a statement is looked up."""
+    """The kinds of objects to which a name in a statement may refer."""
     match statement:
         case ast.AlterConnectionOptions() | ast.DropConnection():
             return ("connection",)
@@ -240,8 +242,8 @@ def _kinds(statement: Any, field: str) -> tuple[str, ...]:
 
 
 def explicit(statement: ast.Statement, snapshot: Snapshot, query_dialect: str) -> ast.Statement:
-    """Returns a stored definition in which unqualified names are qualified with ``public``, so that the meaning of the
-    definition does not depend on the search path."""
+    """Returns a stored definition in which unqualified names are qualified with ``public``, which makes its meaning
+    independent of the search path."""
     return _Explicit(snapshot, DEFAULT_PATH, query_dialect).statement(statement)
 
 

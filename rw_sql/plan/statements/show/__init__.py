@@ -1,5 +1,6 @@
-"""Lowers SHOW and DESCRIBE. The package defines the columns of every listing, and computes the values of these columns.
+"""Lowers SHOW and DESCRIBE. This package defines the columns of every listing and computes their values.
 
-Imports: ``view``, ``move``, ``session`` and the packages of ``plan`` below ``statements``. Begin with ``objects``. The
-modules ``jobs``, ``splits`` and ``continuity`` contain further listings.
+Of ``plan``, this package imports the neighbours ``view``, ``move`` and ``session``, and the packages in the layers
+below ``statements``. Begin with ``objects``. The modules ``jobs``, ``splits`` and ``continuity`` contain further
+listings.
 """

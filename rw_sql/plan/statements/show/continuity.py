@@ -1,11 +1,11 @@
-"""SHOW SOURCE CONTINUITY compares the gaps and duplicates that were predicted for operations with the gaps and
-duplicates that the log shows.
+"""Lowers SHOW SOURCE CONTINUITY, which compares the predicted gaps and duplicates of operations with those that the log
+shows.
 
-The log's commits show which offsets each run read, in the order of the runs. An operation divides the runs: the runs
-that started at the operation's epoch or later show the effect of the operation. Duplicates are offsets that were read
-before the operation and were read again by the runs after the operation. A gap consists of the never-read offsets
-between the last record read before the operation and the first record read after the operation. Between two operations,
-there must be neither gaps nor duplicates.
+The log's commits show which offsets each run read, in the order of the runs. The runs that started at an operation's
+epoch or later show the effect of the operation. Duplicates are offsets that were read before the operation and were
+read again by the runs after the operation. A gap consists of the offsets that were never read between the last record
+read before the operation and the first record read after it. The runs between two operations must cause neither gaps
+nor duplicates.
 
 A verdict may show bytes in place of offsets (MySQL's positions do not count bytes). The columns ``duplicates`` and
 ``gaps`` then contain bytes too.
@@ -89,8 +89,8 @@ class _Read:
     _found: dict[SplitIdentity, IncarnationReads | None] = field(default_factory=dict)
 
     def of(self, life: SplitIdentity) -> IncarnationReads | None:
-        """The offsets that have been read from one incarnation. This method may only be called when ``lives`` is
-        final."""
+        """The offsets that have been read from one incarnation. Callers must not change ``lives`` after the first call
+        of this method."""
         if life not in self._found:
             self._found[life] = reads_of(self.lives, *life)
         return self._found[life]
@@ -101,8 +101,8 @@ class _Stretch:
     """The offsets that the runs between two operations read from one split.
 
     ``first`` is the first offset read, and ``next`` is the offset after the last offset read. ``duplicates`` and
-    ``gaps`` compare the offsets read with the offsets that were read before the first of the two operations;
-    ``inner_duplicates`` and ``inner_gaps`` compare consecutive reads of these runs with each other.
+    ``gaps`` compare these offsets with those read before the first of the two operations. ``inner_duplicates`` and
+    ``inner_gaps`` compare consecutive reads of these runs with each other.
     """
 
     first: int | None = None
@@ -119,7 +119,7 @@ class _Stretch:
 class Observed:
     """The effect of one operation on one split, as observed in the log.
 
-    ``is_known`` is False if no records of the split's incarnation had been read before the operation. In this case, the
+    ``is_known`` is False if no record of the split's incarnation was read before the operation. In this case, the
     counts have no meaning.
     """
 
@@ -133,8 +133,8 @@ class Observed:
 def stretches(
     commits: Iterable[CommittedRanges], epochs: Sequence[int]
 ) -> tuple[Mapping[tuple[int, str], Observed], Mapping[str, tuple[int, int]]]:
-    """Returns two mappings. The first mapping has the observed effect of an operation for each pair (epoch of the
-    operation, split). The second mapping has, for each split, the duplicates and gaps that occurred between operations.
+    """Returns two mappings. The first maps pairs (epoch of an operation, split) to the observed effect of the
+    operation. The second maps splits to the duplicates and gaps that occurred between operations.
 
     ``epochs`` are in ascending order; ``commits`` are in the order of the log.
     """
@@ -187,7 +187,7 @@ def _begin(before: _Read, life: SplitIdentity, start: int) -> _Stretch:
 
 def lower_show_source_continuity(statement: ShowSourceContinuity, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """Lowers SHOW SOURCE CONTINUITY. For each operation and split, one row compares the prediction with the
-    observation. Further rows are about the records that were read between operations."""
+    observation. Further rows show the records that were read between operations."""
     source = find_source(snapshot, statement.name)
     all_records = tuple(reversed(operations_on(inspector, source)))
     rows: list[tuple[object, ...]] = []
@@ -204,8 +204,8 @@ def lower_show_source_continuity(statement: ShowSourceContinuity, snapshot: Snap
 
 
 def _shown(column: str, value: object) -> object:
-    """Returns a value in the form for a source whose offsets do not fit into 64 bits. In this form, an offset is a
-    string, and a difference of offsets is NULL."""
+    """Converts a value for a source whose offsets do not fit into 64 bits: an offset becomes a string, and a difference
+    of offsets becomes NULL."""
     if column in _OFFSETS:
         return None if value is None else str(value)
     return None if column in ("duplicates", "gaps") and isinstance(value, int) and value >= MOST_COUNTED else value
@@ -343,11 +343,11 @@ def taken_back(records: Iterable[OperationRecord]) -> frozenset[int]:
 def _found_again(
     all_records: Iterable[OperationRecord], epochs: Sequence[int], fragment: str
 ) -> frozenset[tuple[int, str]]:
-    """Returns pairs (epoch, split). The split was discovered after the operation at this epoch and before the next
-    operation.
+    """Returns pairs (epoch, split) in which the split was discovered after the operation at this epoch and before the
+    next operation.
 
-    ``epochs`` are in ascending order. If the operation discarded the split, the source found the split's records later,
-    so the fact that these records were read is not an effect of the operation.
+    ``epochs`` are in ascending order. If the operation at the epoch discarded the split, reading the split's records
+    after the discovery is not an effect of that operation.
     """
     return frozenset(
         (max((at for at in epochs if at < record.epoch), default=0), split)
@@ -358,7 +358,8 @@ def _found_again(
 
 
 def _sets_states(record: OperationRecord, fragment: str) -> bool:
-    """True if an operation set or reset positions of known splits. Discovering new splits does not move positions."""
+    """True if an operation set or reset positions of splits that were already known. The discovery of new splits does
+    not count."""
     states = before_from_json(record.before).states.get(fragment, {})
     return any(state is not None for state in states.values())
 

@@ -1,5 +1,4 @@
-"""Determines the states of jobs and of their objects. SHOW statements, the status page and the metrics show these
-states."""
+"""Determines the states of jobs and of their objects for SHOW statements, the status page and the metrics."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ def job_states(
     snapshot: Snapshot, statuses: Mapping[str, JobStatus], made: Mapping[str, BackfillProgress]
 ) -> Iterator[JobState]:
     """The states of all jobs: the jobs of shared sources, tables, views and sinks, and the jobs of rebuilds. ``made``
-    are the unfinished backfills."""
+    contains the unfinished backfills."""
     records: tuple[SourceRecord | MaterializedViewRecord | SinkRecord, ...] = (
         *snapshot.all("source"),
         *snapshot.kept,
@@ -76,8 +75,8 @@ def job_states(
 
 def source_state(snapshot: Snapshot, source: SourceRecord, statuses: Mapping[str, JobStatus]) -> tuple[str, str]:
     """A source's state and the reason for the state. The state is PAUSED, THROTTLED, or IDLE (no job reads the source,
-    or only REFRESH TABLE reads the source). Otherwise, the state is the state that the owner reported, or WAITING if no
-    owner has reported a state.
+    or only REFRESH TABLE reads it). Otherwise, it is the state that the owner reported, or WAITING if the owner has
+    reported none.
 
     If the source has several readers, the result is the state of the first reader that is not RUNNING.
     """

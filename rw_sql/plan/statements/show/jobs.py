@@ -1,5 +1,4 @@
-"""Lowers SHOW JOBS and SHOW METRICS. The module defines the columns of both results, and computes the values of the
-columns."""
+"""Lowers SHOW JOBS and SHOW METRICS. This module defines the columns of both results and computes their values."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 def show_jobs(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """Lowers SHOW JOBS, which shows the state of each job, with the lag in records and the number of restarts.
 
-    The modules ``rw_sql.runtime.status.reading`` and ``rw_sql.cli.shell.result_forms`` use the names of all columns of
-    the result.
+    The modules ``rw_sql.runtime.status.reading`` and ``rw_sql.cli.shell.result_forms`` depend on the names of all
+    columns of this result.
     """
     behind = inspector.jobs.lags()
     rows: list[tuple[object, ...]] = [

@@ -1,5 +1,4 @@
-"""Functions that all listings share. The functions select objects by FROM and LIKE, and make the plan that shows
-rows."""
+"""Functions that all listings use. They select objects by FROM and LIKE, and create the plan that shows the rows."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ def listing(statement: Statement, columns: tuple[tuple[str, str], ...], rows: li
 
 
 def matches(statement: ShowObjects, snapshot: Snapshot, name: str) -> bool:
-    """True if FROM and the pattern both select the object. The pattern may match the object's name with or without the
-    schema."""
+    """True if the object is in the schema of FROM and its name matches the pattern. The pattern may match the name with
+    or without the schema."""
     if statement.schema is not None and schema_of(snapshot, name) != statement.schema:
         return False
     return is_like(statement, name) or is_like(statement, bare_name(snapshot, name))
@@ -35,7 +34,8 @@ def is_like(statement: ShowObjects, name: str) -> bool:
 
 
 def _pattern(like: str) -> str:
-    """Converts a pattern of LIKE to a regular expression. A character after a backslash has no special meaning."""
+    """Converts a LIKE pattern to a regular expression. A backslash removes the special meaning of the next
+    character."""
     words = {"%": ".*", "_": "."}
     letters = re.findall(r"\\.|.", like, re.DOTALL)
     return "(?s:" + "".join(words.get(letter, re.escape(letter[-1])) for letter in letters) + ")"

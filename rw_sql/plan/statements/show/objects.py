@@ -1,4 +1,4 @@
-"""Lowers SHOW and DESCRIBE. The result is a table, and nothing is changed."""
+"""Lowers SHOW statements and DESCRIBE, which return rows and change nothing."""
 
 from __future__ import annotations
 
@@ -221,10 +221,10 @@ def _show_secrets(statement: ShowObjects, snapshot: Snapshot) -> Plan:
 
 
 def lower_show_create(statement: ShowCreate, snapshot: Snapshot, search_path: tuple[str, ...] = DEFAULT_PATH) -> Plan:
-    """Lowers SHOW CREATE, which shows the canonical definition in the catalog. If the shown text is parsed, the result
-    is the stored definition.
+    """Lowers SHOW CREATE, which shows the canonical definition in the catalog. Parsing the shown text yields the stored
+    definition.
 
-    If the search path differs from the default, names in ``public`` are qualified, so that the statement can be run
+    If the search path differs from the default, names in ``public`` are qualified. The statement can therefore be run
     with that path.
     """
     dialect = "spark"

@@ -1,5 +1,5 @@
-"""Finds the operations on an object under all names that the object has had, because the log contains the name that the
-object had at the time of each operation."""
+"""Finds the operations on an object under all its names. This is necessary because the log of operations contains the
+name that the object had at the time of each operation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rw_sql.plan.ports.inspector import Inspector
 
 _NAMING = ("RENAME ", "SET SCHEMA ", "SWAP ", "UNDO ")
-"""If the kind of an operation begins with one of these words, the operation may change an object's name."""
+"""The kinds of operations that may change an object's name begin with one of these words."""
 
 
 def operations_on(
@@ -34,7 +34,7 @@ def operations_on(
 
 
 def _name_before(operation: OperationRecord, id_: int) -> str | None:
-    """The name of an object before an operation that may have changed this name; None for other operations."""
+    """The name of an object before an operation; None if the operation cannot have changed the name."""
     if not operation.kind.startswith(_NAMING):
         return None
     old = before_from_json(operation.before).objects.get(id_)

@@ -1,4 +1,4 @@
-"""Lowers SHOW SOURCE SPLITS, which shows the position of every split, and the split's lag behind the upstream."""
+"""Lowers SHOW SOURCE SPLITS, which shows the position of every split and its lag behind the upstream."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ position, and the statement that solves the problem."""
 
 
 def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """Lowers SHOW SOURCE SPLITS. For each reader and split, the result has the start and the position, compared with
-    the upstream's bounds.
+    """Lowers SHOW SOURCE SPLITS. For each reader and split, the result has the start, the position and the upstream's
+    bounds.
 
-    ``start`` is the position that a statement or discovery has set last. ``lag_ms`` is the age of the oldest unread
-    record; NULL if this age is unknown.
+    ``start`` is the position that was last set by a statement or by discovery. ``lag_ms`` is the age of the oldest
+    unread record; NULL if this age is unknown.
     """
     source = find_source(snapshot, statement.name)
     options = source_options(snapshot, source)
@@ -92,8 +92,8 @@ def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot, in
 
 
 def _shown(column: str, value: object) -> object:
-    """Returns a value in the form for a source whose offsets do not fit into 64 bits. In this form, an offset is a
-    string, and a difference of offsets is NULL."""
+    """Converts a value for a source whose offsets do not fit into 64 bits: an offset becomes a string, and a difference
+    of offsets becomes NULL."""
     if column in _OFFSETS:
         return None if value is None else str(value)
     return None if column == "lag" and isinstance(value, int) and value >= MOST_COUNTED else value

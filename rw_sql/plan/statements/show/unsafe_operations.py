@@ -1,4 +1,4 @@
-"""Lowers SHOW UNSAFE OPERATIONS. The result is a table, and nothing is changed."""
+"""Lowers SHOW UNSAFE OPERATIONS, which returns rows and changes nothing."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snap
 
     Operations on an existing object are listed under all names that the object has had.
 
-    The column ``undo`` has the statement that would undo an operation. Only when this statement runs, rw_sql checks
-    whether the undo is possible. The column ``rewind`` has the statement that also restores the rows, if there is a
-    rewind point.
+    The column ``undo`` has the statement that would undo an operation. Whether the undo is possible is checked only
+    when this statement runs. If there is a rewind point, the column ``rewind`` has the statement that also restores the
+    rows.
     """
     name = object_name(statement.name) if statement.name else None
     known = None if name is None else _find(snapshot, name)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def lower_create_sink(statement: CreateSink, snapshot: Snapshot, inspector: Inspector, query_dialect: str) -> Plan:
-    """Lowers CREATE SINK. Everything, including the target, is checked before the sink is stored."""
+    """Lowers CREATE SINK. The definition, the query and the target are checked before the sink is stored."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("sink", name):
         return nothing(statement, name, f'sink "{name}" already exists')
@@ -191,7 +191,7 @@ def _grouped_by_key(statement: CreateSink, view: MaterializedViewRecord) -> str:
 
 
 def _delta_input(name: Name, snapshot: Snapshot, inspector: Inspector) -> SinkInput | None:
-    """An external Delta table as a sink's input; None if there is no table with that name."""
+    """Returns the record of an external Delta table that a sink reads; None if there is no such table."""
     written = ".".join(quoted_spark(part) for part in name.parts)
     table, is_new = delta_table(snapshot, inspector, written, name.last, name.span)
     if table is None:
@@ -208,7 +208,7 @@ def _delta_input(name: Name, snapshot: Snapshot, inspector: Inspector) -> SinkIn
 
 
 def quoted_spark(name: str) -> str:
-    """A name quoted for Spark."""
+    """Returns a name with quotes for Spark."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -1,5 +1,5 @@
-"""Lowers ALTER SOURCE … REFRESH SCHEMA, which adopts the newest schema of the registry, and appends the new columns of
-this schema."""
+"""Lowers ALTER SOURCE … REFRESH SCHEMA, which adopts the newest schema from the registry and appends its new columns to
+the source."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def lower_refresh_source_schema(statement: AlterRefreshSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """Lowers ALTER SOURCE … REFRESH SCHEMA. The new columns are NULL in existing rows, and existing views do not see
-    the new columns.
+    """Lowers ALTER SOURCE … REFRESH SCHEMA. In existing rows, the new columns are NULL. Existing views do not get the
+    new columns.
 
     Raises SqlError if columns would be dropped or changed.
     """
@@ -58,8 +58,8 @@ def lower_refresh_source_schema(statement: AlterRefreshSchema, snapshot: Snapsho
 
 
 def schema_rows(name: str, change: SchemaChange) -> tuple[ResultRow, ...]:
-    """Returns the result rows about a change to the schema. There is one row per new column, and one row per new field
-    that gets no column."""
+    """Returns the result rows about a change to the schema. There is one row for each new column, and one row for each
+    new field that does not become a column."""
     told = [f"column {column} {kind} added: NULL in existing rows" for column, kind in change.added]
     told += [
         f"field {field} has no column: a column for it was dropped, and the log still contains that column's values"

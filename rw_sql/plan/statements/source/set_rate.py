@@ -29,7 +29,7 @@ def lower_alter_source_set(statement: AlterSet, snapshot: Snapshot) -> Plan:
     """Lowers ALTER {SOURCE | TABLE} s SET source_rate_limit or barrier_interval_ms. DEFAULT removes the parameter from
     the definition.
 
-    The upstream is not contacted, so that a source can be slowed down even if its upstream is unreachable.
+    The upstream is not contacted. Therefore, a source can be slowed down even if its upstream is unreachable.
     """
     source = find_source_of(snapshot, statement.kind, statement.name)
     current = definition_of(source)
