@@ -1,7 +1,8 @@
 """Reads the three data folders (``grammar``, ``catalog``, ``sources``) from a checkout, a wheel or a zip.
 
-In a wheel, the folders are ``rw_sql/_assets/<folder>``. In a checkout, the folders are beside the package. The folders
-are read through ``importlib.resources`` in both cases, never by file path, so that an import from a zip works too.
+In a wheel, the folders are ``rw_sql/_assets/<folder>``. In a checkout, the folders are beside the package. In both
+cases, the module reads the folders through ``importlib.resources`` and not by file path. The folders can therefore also
+be read if rw_sql is imported from a zip.
 """
 
 from __future__ import annotations
@@ -32,5 +33,5 @@ def read_asset(folder: Folder, name: str) -> str:
 
 @cache
 def list_assets(folder: Folder, suffix: str) -> tuple[str, ...]:
-    """The names of the files in a data folder that end in ``suffix``, sorted."""
+    """The file names in a data folder that end in ``suffix``, sorted."""
     return tuple(sorted(entry.name for entry in _folder(folder).iterdir() if entry.name.endswith(suffix)))

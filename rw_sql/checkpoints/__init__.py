@@ -1,6 +1,8 @@
 """Reads, rewrites and restores checkpoints of Structured Streaming queries that were made without rw_sql.
 
-The package only reads and writes files, through fsspec. It needs neither Spark nor Java nor a catalog.
+The package accesses a checkpoint only through its files, which it reads and writes with fsspec. The package needs no
+Spark, no Java and no catalog.
 
-Imports: ``errors``. Begin with ``checkpoint`` and ``rewriting``.
+Of the packages of ``rw_sql``, this package may import only ``errors`` and ``object_stores``. Begin with the modules
+``checkpoint`` and ``rewriting``.
 """

@@ -47,10 +47,11 @@ class Split:
 class Checkpoint:
     """The state of a checkpoint at the time it was read.
 
-    ``batch`` is the last committed batch, and ``entry`` is the batch's entry in the offset log. ``previous`` is the
-    entry of the batch before ``batch``, or None. ``planned`` is the last planned batch. If ``planned`` is higher than
-    ``batch``, the query may already have written some rows of the planned batch. ``stamp`` changes whenever a query
-    plans or commits a batch. ``unfinished`` is a rewrite by rw_sql that was interrupted.
+    ``batch`` is the number of the last committed batch, and ``entry`` is the entry of this batch in the offset log.
+    ``previous`` is the entry of the batch before ``batch``; None if there is no such entry. ``planned`` is the number
+    of the last planned batch. If ``planned`` is higher than ``batch``, the query may already have written some rows of
+    the planned batch. ``stamp`` changes whenever a query plans or commits a batch. ``unfinished`` is a rewrite by
+    rw_sql that was interrupted; None if there is no such rewrite.
     """
 
     path: str
@@ -89,8 +90,8 @@ class Rewrite:
 
 
 def changes_of(checkpoint: Checkpoint, moved: Mapping[str, str | None]) -> tuple[FileChange, ...]:
-    """Returns the files that a rewrite changes. These are the entries in the offset log for the last committed batch
-    and for the batch before it. ``moved`` maps sources to their new offsets in Spark's form."""
+    """Returns the files that a rewrite changes, with their new content. The files are the entries of the last committed
+    batch and of the batch before it in the offset log. ``moved`` maps sources to their new offsets in Spark's form."""
     changes = []
     for batch, entry in ((checkpoint.batch - 1, checkpoint.previous), (checkpoint.batch, checkpoint.entry)):
         if entry is not None:
@@ -166,8 +167,8 @@ def read_checkpoint(files: CheckpointFiles) -> Checkpoint:
 
 
 def stamp_of(files: CheckpointFiles) -> str:
-    """Returns a digest of the files that a running query changes: the planned and committed batches, and the file lists
-    of the query's sources."""
+    """Returns a digest of the files that change when the query runs: the planned batches, the committed batches, and
+    the file lists of the query's sources."""
     digest = hashlib.sha256()
     folders = ["offsets", "commits", *(f"sources/{name}" for name in sorted(files.stamps("sources")))]
     for folder in folders:
@@ -199,8 +200,8 @@ def _not_understood(files: CheckpointFiles, name: str, error: Exception) -> SqlE
 
 
 def _told_by_files(files: CheckpointFiles, source: SourcePosition) -> SourcePosition:
-    """Recognizes a file source that has no offset yet. The source's folder in the checkpoint shows the kind of the
-    source, because the folder contains file lists."""
+    """Recognizes a file source that has no offset yet. Such a source is recognized by the file lists in its folder in
+    the checkpoint."""
     if source.text is None and any(FILE_LIST in text for text in _lists(files, source.name)):
         return SourcePosition(name=source.name, kind=FILE, text=None, splits={LIST: 0})
     return source
@@ -235,8 +236,8 @@ def _watermark(files: CheckpointFiles, batch: int) -> int:
 
 
 def _operators(files: CheckpointFiles) -> tuple[str, ...]:
-    """The names of the stateful operators. Spark before 3.5 writes no metadata of operators. An operator without
-    metadata is called ``state``."""
+    """The names of the stateful operators. An operator without metadata gets the name ``state``, because Spark before
+    3.5 writes no metadata of operators."""
     found: dict[str, None] = {}
     for operator in sorted(files.stamps("state"), key=lambda name: (len(name), name)):
         for name in (f"state/{operator}/_metadata/metadata", f"state/{operator}/_metadata/v2/0"):

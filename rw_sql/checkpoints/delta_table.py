@@ -1,5 +1,5 @@
-"""Reads a Delta table's log. The module finds the available versions, the number of rows that versions have added, and
-the first version that was committed at or after a given time.
+"""Reads a Delta table's log. The module finds three facts: the versions that the log still contains, the number of rows
+that a range of versions added, and the first version that was committed at or after a given time.
 
 This module reads the log's JSON files, which Spark's Delta source reads too.
 """
@@ -23,7 +23,8 @@ _DIGITS = 20
 class DeltaTable:
     """The state of a table when it was read.
 
-    ``id`` identifies the table in Spark's offsets. The table's log contains the versions ``[first, next)``.
+    ``id`` identifies the table in Spark's offsets. The table's log contains the versions from ``first`` up to, but not
+    including, ``next``.
     """
 
     path: str
@@ -41,8 +42,8 @@ class DeltaTable:
 class VersionRows:
     """The number of rows that a range of versions added. ``rows`` is None if a file has no row count.
 
-    ``changed`` are the versions that deleted or replaced rows. A Delta source fails at such a version unless the source
-    is configured to skip or ignore such versions.
+    ``changed`` are the versions that deleted or replaced rows. A Delta source fails at a changed version unless the
+    source's options tell Spark to skip or ignore these versions.
     """
 
     rows: int | None
@@ -61,8 +62,8 @@ def look_at_table(path: str) -> DeltaTable:
 
 
 def rows_between(table: DeltaTable, start: int, end: int) -> VersionRows:
-    """Returns the number of rows that the versions ``[start, end)`` have added. Versions that are no longer in the log
-    are not counted."""
+    """Returns the number of rows that the versions ``[start, end)`` added. Versions that are no longer in the log do
+    not count."""
     files = CheckpointFiles.at(table.path)
     rows: int | None = 0
     changed = []
@@ -91,7 +92,7 @@ def version_at(table: DeltaTable, milliseconds: int) -> int:
 
 
 def _versions(files: CheckpointFiles) -> list[int]:
-    """The newest contiguous range of versions with JSON files."""
+    """The newest range of consecutive versions whose JSON files exist."""
     found = sorted(
         int(name[:_DIGITS])
         for name in files.stamps("_delta_log")

@@ -18,14 +18,14 @@ _COMPACT = ".compact"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLists:
-    """The lists of files of a source, as a map from the number of each list to the paths in the list. ``next`` is the
-    highest number of a list plus one."""
+    """The file lists of a source, as a map from the number of each list to the paths in the list. ``next`` is one more
+    than the highest list number."""
 
     lists: Mapping[int, tuple[str, ...]]
     next: int
 
     def between(self, start: int, end: int) -> tuple[str, ...]:
-        """The files of the lists ``[start, end)``, in the order of the lists."""
+        """The files in the lists from ``start`` up to, but not including, ``end``, in the order of the lists."""
         return tuple(path for number in range(start, end) for path in self.lists.get(number, ()))
 
 

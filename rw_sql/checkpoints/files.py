@@ -55,12 +55,12 @@ class CheckpointFiles:
 
     @property
     def is_local(self) -> bool:
-        """True if the files are on a local path."""
+        """True if the checkpoint is in a local file system."""
         protocol = self.system.protocol
         return "file" in ((protocol,) if isinstance(protocol, str) else tuple(protocol))
 
     def path(self, name: str) -> str:
-        """The path of a file or folder."""
+        """The full path of a file or folder whose name is relative to the root."""
         return f"{self.root}/{name}" if name else self.root
 
     def stamps(self, folder: str) -> dict[str, str]:
@@ -107,7 +107,7 @@ class CheckpointFiles:
             ) from error
 
     def write(self, name: str, text: str) -> None:
-        """Replaces a file's content atomically, so that a concurrent reader sees either the old or the new content.
+        """Replaces a file's content atomically. A concurrent reader sees either the old or the new content.
 
         Also updates Hadoop's checksum file, because Hadoop would refuse a file with an outdated checksum.
         """
@@ -148,10 +148,10 @@ class CheckpointFiles:
 
 
 def sync(path: Path | str) -> None:
-    """Writes a local file, or the names in a local folder, to the disk.
+    """Forces a local file, or the list of names in a local folder, to the disk (fsync).
 
-    Until the names in the folder are on the disk, a crash of the machine may undo the rename of a file, even if the
-    file's content is on the disk.
+    If a machine crashes before the folder's names are on the disk, the rename of a file may be lost, even if the file's
+    content is on the disk.
     """
     opened = os.open(path, os.O_RDONLY)
     try:

@@ -1,5 +1,5 @@
 """Reads and writes the journal of a checkpoint's rewrites, which is stored in the checkpoint's folder. For each
-rewrite, the journal contains the user, the reason, and the old content of the files, which undo restores."""
+rewrite, the journal contains the user, the reason, and the files' old content. Undo restores this content."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One rewrite. ``number`` counts from 1 in each checkpoint. ``batch`` is the last batch whose entry was rewritten.
-    ``state`` is STARTED, DONE, UNDOING or UNDONE. An entry in one of the UNFINISHED states was interrupted."""
+    """One rewrite. ``number`` is the rewrite's number within the checkpoint, starting at 1. ``batch`` is the last batch
+    whose entry was rewritten. ``state`` is STARTED, DONE, UNDOING or UNDONE. If the state of an entry is in UNFINISHED,
+    the rewrite or its undo was interrupted."""
 
     number: int
     state: str

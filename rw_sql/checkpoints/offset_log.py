@@ -1,8 +1,9 @@
-"""Reads one entry of a checkpoint's offset log, ``offsets/N``, and renders it with some offsets replaced.
+"""Reads one entry of a checkpoint's offset log (the file ``offsets/N``), and renders the entry with new offsets for
+some sources.
 
 The format is Spark's. The first line is ``v1`` or ``v2``, and the second line is the batch's metadata as JSON. One line
-per source follows. The line of a source contains the source's offset in ``v1``, and ``name:offset`` in ``v2``. If the
-source has no offset yet, the line contains ``-``.
+per source follows. In ``v1``, a source's line contains only the offset. In ``v2``, the line has the form
+``name:offset``. If the source has no offset yet, the line contains ``-``.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ class OffsetEntry:
     """The entry of one batch. ``names`` and ``offsets`` have one element per source. If a source has no offset yet, its
     offset is None.
 
-    In ``v1``, a source's name is its index: ``0``, ``1``, … ``ending`` is the newline after the last source; empty if
-    there is no newline.
+    In ``v1``, a source's name is its index: ``0``, ``1``, … ``ending`` is the newline after the last source; it is
+    empty if the text does not end with a newline.
     """
 
     version: int

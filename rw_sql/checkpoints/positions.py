@@ -1,8 +1,8 @@
 """Reads and moves the offsets of the supported kinds of sources: Kafka, Delta and files.
 
 A position is always the **next item to read**: a Kafka offset, a version of a Delta table, or the number of a file list
-of a file source. (The number of the next file list is one higher than Spark's ``logOffset``, which is the number of the
-last list read.)
+of a file source. (Spark's ``logOffset`` is the number of the last list that was read, so the number of the next list is
+one higher.)
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class SourcePosition:
     """One source of a checkpoint. The fields are the source's name (in a ``v1`` log, the source's index), the source's
     kind, and the positions of its splits.
 
-    ``text`` is the source's offset in Spark's form, or None if the source has no offset yet. ``detail`` describes facts
-    that positions cannot express, such as how many files of a Delta version were read. ``table`` is the id of the Delta
-    table that the source reads. ``is_in_snapshot`` is True if the source is still reading the initial snapshot of that
-    table.
+    ``text`` is the source's offset in Spark's form, or None if the source has no offset yet. ``detail`` is a text about
+    facts that positions cannot express, such as the number of files of a Delta version that were read. ``table`` is the
+    id of the Delta table that the source reads. ``is_in_snapshot`` is True if the source is still reading the initial
+    snapshot of that table.
     """
 
     name: str
@@ -93,8 +93,8 @@ def _delta(name: str, text: str | None, value: dict[str, Any]) -> SourcePosition
 
 
 def move_kafka(text: str | None, moved: Mapping[str, int], *, is_exactly: bool = False) -> str:
-    """Returns Spark's offset of a Kafka source with the positions in ``moved``. The splits that are not in ``moved``
-    keep their positions. If ``is_exactly`` is true, these splits are removed instead."""
+    """Returns Spark's offset of a Kafka source with the positions in ``moved``. If ``is_exactly`` is true, the result
+    contains only the splits in ``moved``. Otherwise, the other splits keep their positions."""
     topics: dict[str, dict[str, int]] = json.loads(text) if text is not None else {}
     left = dict(moved)
     made: dict[str, dict[str, int]] = {}

@@ -1,9 +1,9 @@
 """Rewrites the positions in a checkpoint's offset log, and undoes such a rewrite.
 
-Operator state is not changed. The next batch continues with this state and reads records from the new positions. A
-rewrite changes the entry of the last *committed* batch and the entry of the batch before it, because Spark's older
-source interface reads both entries when the query starts. No batch is added or removed, so the batch numbers continue,
-and no sink mistakes the next batch for an earlier batch.
+A rewrite does not change the state of the query's operators. The next batch continues with this state and reads records
+from the new positions. A rewrite changes the entry of the last *committed* batch and the entry of the batch before it,
+because a source of Spark's older source interface reads both entries when the query starts. No batch is added or
+removed, so the batch numbers continue, and no sink mistakes the next batch for an earlier batch.
 """
 
 from __future__ import annotations
@@ -57,10 +57,11 @@ def in_use(path: str) -> SqlError:
 
 
 def rewrite(files: CheckpointFiles, wanted: Rewrite, *, actor: str, watch_seconds: float) -> JournalEntry:
-    """Rewrites the checkpoint, or raises SqlError and leaves every file unchanged.
+    """Rewrites the checkpoint. If the job changes the checkpoint during the call, puts the old content of the files
+    back, and raises SqlError.
 
-    The journal is written first, so that :func:`undo` can restore the files if this process is killed during the
-    rewrite.
+    The function writes the journal before it changes a file. Therefore, :func:`undo` can restore the files if this
+    process is killed during the rewrite.
     """
     with _locked(files):
         watch(files, wanted.stamp, watch_seconds)
@@ -123,7 +124,8 @@ def find_undoable(files: CheckpointFiles, checkpoint: Checkpoint) -> JournalEntr
 def undo(files: CheckpointFiles, checkpoint: Checkpoint, entry: JournalEntry, *, watch_seconds: float) -> None:
     """Restores the files that a rewrite replaced.
 
-    If the job advances during the call, raises SqlError and leaves every file unchanged.
+    Raises SqlError, before a file is restored, if the job plans or commits a batch while the checkpoint is watched for
+    ``watch_seconds``.
     """
     with _locked(files):
         watch(files, checkpoint.stamp, watch_seconds)
@@ -141,8 +143,8 @@ def _replace(files: CheckpointFiles, name: str, old: str, new: str) -> None:
 
 
 def _require_newest(files: CheckpointFiles, batch: int) -> None:
-    """Raises CHECKPOINT_IN_USE if the checkpoint has a later batch than ``batch``. In this case, the job was idle while
-    rw_sql watched the checkpoint, and has continued since then."""
+    """Raises CHECKPOINT_IN_USE if the checkpoint has a later batch than ``batch``. A later batch means that the job was
+    idle while rw_sql watched the checkpoint, and has continued since then."""
     if max(files.batches("offsets"), default=batch) > batch or max(files.batches("commits"), default=batch) > batch:
         raise in_use(files.location)
 
@@ -158,8 +160,8 @@ def _put_back(files: CheckpointFiles, entry: JournalEntry) -> None:
 def _locked(files: CheckpointFiles) -> Iterator[None]:
     """A context manager that allows only one rewriting process at a time.
 
-    The lock works only on a local path. In an object store, the checkpoint is protected only by the comparison before
-    each write.
+    The lock works only on a local path. In an object store, the only protection is that rw_sql compares each file with
+    its expected content before it writes the file.
     """
     if not files.is_local:
         yield

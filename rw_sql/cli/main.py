@@ -93,8 +93,8 @@ class _App(typer.Typer):
             raise SystemExit(INTERRUPTED) from None
 
     def _only(self, words: Sequence[str]) -> _App:
-        """Returns the app with only the command that the command line names. This saves time, because typer needs a
-        tenth of a second to build the options of all commands."""
+        """Returns the app with only the command that the command line names. Building the options of all commands would
+        take typer a tenth of a second."""
         commands = [command for command in self.registered_commands if _name(command) in words]
         groups = [group for group in self.registered_groups if group.name in words]
         if not commands and not groups:

@@ -1,10 +1,10 @@
-"""Stops all processes that a run of tests, of the demo, of benchmarks or of proofs has started, no matter how the run
-itself ends.
+"""Stops all processes that a run has started, however the run itself ends. A run executes tests, the demo, benchmarks
+or proofs.
 
 Every process that the run starts, directly or indirectly (including brokers, JVMs and servers), inherits a mark in its
 environment. A small process, the keeper, runs longer than the run itself. The keeper waits for the end of the run, and
-afterwards stops every process with the run's mark. If the keeper was killed too, the next run stops the remaining
-processes. The environments of processes are read from ``/proc`` on Linux and with ``ps`` on other systems.
+afterwards stops every process with the run's mark. If the keeper was killed before that, the next run stops the
+remaining processes. The environments of processes are read from ``/proc`` on Linux and with ``ps`` on other systems.
 
 The keeper is started by running this file as a script. Therefore, the top of this file may import only the standard
 library.
@@ -25,14 +25,15 @@ MARK = "RW_SQL_STARTED_BY"
 (on Linux) the namespace of the run's own process."""
 
 _END_SECONDS = 8.0
-"""The time in seconds within which the remaining processes must end. Processes that are still running afterwards are
-killed."""
+"""The time in seconds that the remaining processes have to end after SIGTERM. Processes that are still running
+afterwards are killed."""
 _LOOK_SECONDS = 0.05
 
 _held: list[int] = []
 """This process's ends of the pipes to its keepers, as file descriptors.
 
-The pipes stay open until this process ends. A keeper detects the end of this process when the keeper's pipe is closed.
+The pipes stay open until this process ends. A keeper detects the end of this process because the keeper's pipe is
+closed at that moment.
 """
 
 
@@ -107,7 +108,8 @@ def _marked() -> dict[int, str]:
 
 
 def _environments() -> list[tuple[int, str]]:
-    """The processes whose environment this process may read, with their marks."""
+    """The processes whose environment this process can read, each with its mark. The mark is empty if the process has
+    none."""
     begin = f"{MARK}="
     if Path("/proc/self/environ").exists():
         told = []

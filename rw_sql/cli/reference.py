@@ -310,7 +310,8 @@ def _signature(function: Any) -> str:
 
 
 def _source_of(field: ast.AnnAssign) -> str:
-    """Returns a field in the format of Ruff, with double quotes around its default."""
+    """Returns the source text of a field as Ruff formats it, with double quotes around a text that is the field's
+    default."""
     text = ast.unparse(field)
     if isinstance(field.value, ast.Constant) and isinstance(field.value.value, str):
         text = text.removesuffix(ast.unparse(field.value)) + json.dumps(field.value.value, ensure_ascii=False)

@@ -33,7 +33,7 @@ OUTPUTS = ("text", "json", "github", "sarif", "junit")
 
 
 def check_script(text: str, file: str, checker: ScriptChecker | None = None) -> Iterator[Checked]:
-    """Checks a script. Yields the statements of the script one by one, each with its errors."""
+    """Checks a script, and yields each statement of the script with the statement's errors."""
     from rw_sql.plan.offline.script import ScriptChecker
 
     checker = checker or ScriptChecker()
@@ -53,9 +53,9 @@ def run_check(
 ) -> int:
     """Checks files and folders, prints the errors in the output format ``output``, and returns the exit status.
 
-    If ``is_each`` is true, each file or folder is checked on ``catalog`` itself. Otherwise, each file or folder is
-    checked on the catalog that results from the files before it. Raises SqlError for an environment or variable that
-    does not exist.
+    If ``is_each`` is true, each file or folder is checked on ``catalog`` alone. Otherwise, each file or folder is
+    checked on the catalog that results from the preceding files and folders. Raises SqlError for an environment or
+    variable that does not exist.
     """
     from rw_sql.cli.checking.check_input import check_group, read_groups
     from rw_sql.cli.reports.check_reports import Report, write_report

@@ -50,8 +50,8 @@ an error, the statement's other errors are reported too."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedFile:
-    """A file to check, with the original text, and with the text in which variables are replaced. ``hide`` hides the
-    values of variables whose names suggest a secret."""
+    """A file to check. It has the original text, and the text in which variables are replaced by their values. ``hide``
+    masks the values of variables whose names suggest a secret."""
 
     path: str
     text: str
@@ -71,7 +71,7 @@ class CheckedGroup:
 def read_groups(
     paths: Sequence[str], env: str | None, variables: Sequence[str]
 ) -> tuple[list[CheckedGroup], list[tuple[str, SqlError]]]:
-    """The groups of files at ``paths``, and the unreadable files with the reasons.
+    """The groups of files at ``paths``, and each unreadable file with the reason.
 
     Raises SqlError for an invalid option, or for an environment that does not exist.
     """
@@ -111,11 +111,12 @@ def read_groups(
 def check_group(
     group: CheckedGroup, checker: ScriptChecker, *, has_catalog: bool = True
 ) -> Iterable[tuple[CheckedFile, list[Checked]]]:
-    """Checks a group. Yields each file with its statements, in the order of the file, and with the errors of the
-    statements.
+    """Checks a group. Yields each file with its statements, in the order in which the file contains them. Each
+    statement comes with its errors.
 
-    With a catalog, the objects of a folder may exist already, as for ``rw-sql diff``. Without a catalog, the statements
-    of a folder may use secrets that the folder does not define, because users create secrets by hand.
+    If the check has a catalog, the catalog may already contain the folder's objects, as for ``rw-sql diff``. Without a
+    catalog, the folder's statements may use secrets that the folder does not define, because users create secrets by
+    hand.
     """
     if not group.is_folder:
         for file in group.files:
@@ -131,7 +132,7 @@ def check_group(
 def _check_folder(
     files: Sequence[CheckedFile], checker: ScriptChecker, *, has_catalog: bool
 ) -> dict[str, list[Checked]]:
-    """Maps the path of each file of a folder to the statements of the file."""
+    """Checks the statements of a folder. Maps the path of each file to the file's checked statements."""
     found: dict[str, list[Checked]] = {file.path: _stray_notes(file) for file in files}
     texts = {file.path: file.expanded.text for file in files}
     pieces = _in_reading_order(files)
@@ -171,8 +172,8 @@ def _refused(checked: Checked, error: SqlError) -> Checked:
 
 
 def _assume_secrets(checker: ScriptChecker, objects: Sequence[FolderObject]) -> frozenset[str]:
-    """Adds secrets to the checker's catalog. These are the secrets that the objects use but that neither the objects
-    nor the catalog define. Returns the names of these secrets."""
+    """Finds the secrets that the objects use but that neither the objects nor the catalog define. Adds these secrets to
+    the checker's catalog, and returns their names."""
     defined = {made.name for made in objects if made.kind == "secret"}
     named = {name for made in objects for kind, name in named_by(made) if kind == "secret"}
     found = sorted(name for name in named - defined if checker.snapshot.find("secret", name) is None)
@@ -214,8 +215,8 @@ def _in_reading_order(
     Each statement comes with two values: the reason why a folder must not contain the statement, and the object that
     the statement defines. A value is None if there is no such reason or object.
 
-    Statements that do not parse come first, so that the names in these statements are known when the other statements
-    are checked.
+    Statements that do not parse come first. Thus, the names in these statements are known when the statements that do
+    parse are checked.
     """
     wrong: list[tuple[str, ScriptStatement, SqlError | None]] = []
     objects: list[FolderObject] = []
@@ -326,4 +327,4 @@ def _of_fault(file: CheckedFile, fault: Fault) -> Checked:
 
 
 def _keep(_: SqlError) -> None:
-    """Ignores an error of the expansion, because the expansion also records the error in its result."""
+    """Does nothing with an error of the expansion, because the result of the expansion contains the error too."""

@@ -1,8 +1,8 @@
 """Checks a folder for a catalog that may already have the folder's objects.
 
-If an object already exists, ``rw-sql apply`` changes the object instead of creating it. The definitions are therefore
-first checked on the catalog without the folder's objects. Afterwards, the changes that ``rw-sql diff`` finds are
-planned on the whole catalog.
+If an object already exists, ``rw-sql apply`` changes the object instead of creating it. The check therefore has two
+steps. The first step checks the definitions on the catalog without the folder's objects. The second step plans the
+changes that ``rw-sql diff`` finds on the catalog with these objects.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def without_objects(catalog: Snapshot, objects: Iterable[FolderObject]) -> Snaps
 
 
 def _same_name(catalog: Snapshot, made: FolderObject) -> list[ObjectRecord]:
-    """Returns the objects of the catalog that have the name of the folder's object. The source of a table is left out,
-    because it is dropped together with the table."""
+    """Returns the objects of the catalog that have the name of the folder's object. The result does not contain the
+    source of a table, because DROP TABLE drops this source too."""
     kinds = RELATIONS if made.kind in RELATIONS else (made.kind,)
     found = (catalog.find(kind, made.name) for kind in kinds)
     return [
@@ -58,7 +58,7 @@ def errors_of_changes(
     """Returns the errors of the changes that make the catalog match the folder. Each error comes with the affected
     definition and a position in this definition. After the call, the checker's catalog includes these changes.
 
-    The definitions themselves must have no errors.
+    The caller must have checked that the definitions have no errors.
     """
     # The ids of the checked objects are not assigned again, because the checker still has facts about objects with
     # these ids.

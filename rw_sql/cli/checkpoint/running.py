@@ -1,5 +1,5 @@
-"""Carries out ``rw-sql checkpoint``. Each command is converted to a SQL statement, which is planned and executed
-without a warehouse."""
+"""Runs the commands of ``rw-sql checkpoint``. The module converts each command to a SQL statement, and plans and
+executes the statement without a warehouse."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ _STOPPED = "Is the job that uses this checkpoint stopped? Type yes: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstreams:
-    """The settings for reading the state of a job's upstreams. They consist of the options of the Kafka client, and of
-    the paths of the Delta tables."""
+    """The settings for reading the state of a job's upstreams: the options of the Kafka client, and the paths of the
+    Delta tables."""
 
     options: tuple[Option, ...] = ()
     tables: tuple[str, ...] = ()
@@ -288,7 +288,7 @@ def move_checkpoint(
     is_sql_only: bool,
     output: str,
 ) -> None:
-    """Plans the statement, asks for confirmation, and carries it out."""
+    """Plans the statement, asks for confirmation, and carries out the plan."""
     if is_sql_only:
         console_for().print(Text(render(statement) + ";"))
         return
@@ -353,8 +353,9 @@ def _carry_out(
 ) -> None:
     """Shows a plan, asks for confirmation, and carries it out.
 
-    A person may take long to answer. If the effect of the plan has changed in the meantime (``is_current`` returns
-    False), plans again. If the new plan differs from the plan that was shown, shows the new plan and asks again.
+    A person may take long to answer. If the effect of the plan has changed before the answer (``is_current`` returns
+    False), the function plans again. If the new plan differs from the plan that was shown, the function shows the new
+    plan and asks again.
     """
     is_json, is_picture = output == "json", output in PICTURES
     console = console_for(sys.stderr if is_json or is_picture else None)
@@ -403,8 +404,8 @@ def _carry_out(
 
 def _ask(console: Console, plan: Plan, *, is_assumed_stopped: bool, is_yes: bool) -> bool:
     """Asks whether the job is stopped, and whether the plan should be carried out. Raises SqlError CONFIRMATION_NEEDED
-    unless both points are confirmed. Returns True if the user has answered a question, and False if the command's
-    options have confirmed both points without a question."""
+    unless both points are confirmed. Returns True if the user has answered a question. Returns False if the command's
+    options have confirmed both points."""
     can_ask = console.is_terminal and sys.stdin.isatty()
     if not is_assumed_stopped and not (can_ask and _is_yes(console, _STOPPED)):
         raise SqlError(
@@ -447,8 +448,8 @@ def _without(table: Table, names: Iterable[str]) -> Table:
 
 
 def _as_rows(table: Table) -> Rows:
-    """Returns the rows as text. Times are shown with their zone. The zone is UTC, because no Spark session determines
-    another zone."""
+    """Returns the rows as text. Times are shown with their zone. The zone is always UTC, because there is no Spark
+    session whose time zone could apply."""
     rows = (((str(value) if isinstance(value, datetime) else cell_text(value)) for value in row) for row in table.rows)
     return Rows(columns=tuple(name for name, _ in table.columns), rows=tuple(map(tuple, rows)))
 

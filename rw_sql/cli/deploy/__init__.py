@@ -2,7 +2,7 @@
 statements, and ``apply`` makes the warehouse match the folder. ``rollback`` restores the rows that a view had before
 its last rebuild.
 
-Imports: ``plan/deploy`` and the rest of ``plan``, ``metastore``, ``model``, ``runtime``, ``session``, and the modules
-that commands share. Begin with ``commands``. The module ``possible_changes`` computes the changes, ``printing`` prints
-the changes, and ``execution`` runs their statements.
+This package imports mainly ``plan``, ``metastore``, ``model``, ``runtime``, ``session``, and the modules of ``cli``
+that several commands share. Begin with ``commands``. The module ``possible_changes`` computes the changes, ``printing``
+prints the changes, and ``execution`` runs their statements.
 """

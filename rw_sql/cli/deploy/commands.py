@@ -186,8 +186,8 @@ def apply_command(
 
 
 def _require_of_folder(options: Mapping[str, object]) -> None:
-    """Raises SqlError for an option that has no effect on a saved plan, because the plan already contains the
-    statements."""
+    """Raises SqlError if one of the given options is set. The command applies a saved plan, on which these options have
+    no effect, because the plan already contains its statements."""
     given = [option for option, value in options.items() if value]
     if given:
         raise SqlError(
@@ -201,7 +201,7 @@ def _keeping(keep: str | None, snapshot: Snapshot) -> tuple[str, ...]:
     """The statements that set the system parameter for ``--keep``. The result is empty if the parameter already has
     this value.
 
-    Raises SqlError for a time that the parameter does not accept.
+    Raises SqlError if the parameter does not accept the duration.
     """
     if keep is None:
         return ()
@@ -307,8 +307,8 @@ def _compared(
 
 
 def _stored_catalog(file: str) -> tuple[Warehouse, Snapshot]:
-    """Reads a catalog from a file. The returned warehouse is only a placeholder for callers that need a warehouse. The
-    placeholder is not the warehouse of the catalog."""
+    """Reads a catalog from a file. The returned warehouse is a placeholder for callers that need a warehouse, and not
+    the warehouse from which the catalog was exported."""
     from rw_sql.metastore import catalog_from_json
     from rw_sql.runtime.support.warehouse import Warehouse
 
@@ -318,8 +318,8 @@ def _stored_catalog(file: str) -> tuple[Warehouse, Snapshot]:
 def _require_allowed(snapshot: Snapshot, changes: Sequence[DeployChange], *, allow_drop: bool) -> list[DeployChange]:
     """Returns the changes to carry out.
 
-    Without ``--allow-drop``, rw_sql keeps objects that are missing from the folder, and also keeps columns that the
-    owner may have added. Raises SqlError if an object cannot change without a DROP of this or another object.
+    Without ``--allow-drop``, the changes drop neither the objects that are missing from the folder, nor the columns
+    that the owner may have added. Raises SqlError if an object can change only by a DROP of this or another object.
     """
     from rw_sql.model.object_lookup import spoken
     from rw_sql.plan.deploy.columns import is_optional

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def catalog_of(warehouse: str | None) -> tuple[Warehouse, Snapshot]:
     """The warehouse and its catalog; the catalog is empty if the warehouse does not exist yet.
 
-    Nothing is written, and a warehouse of an older format is read without migrating it. Raises SqlError
+    The call writes nothing, and reads a warehouse of an older format without migrating it. Raises SqlError
     STORE_UNREACHABLE if the warehouse's store fails.
     """
     from rw_sql.metastore import Snapshot
@@ -116,13 +116,13 @@ def carry_out(
     ``made``. ``again`` is the instruction for continuing after an error, such as "run the same command again".
     ``plan_file`` is the file from which the plan was read, if any.
 
-    All statements are planned before the first statement runs. Therefore, nothing is changed if one of the statements
-    would be refused, or would need a confirmation that nobody can give. A single statement is not planned beforehand,
-    because a statement that is refused changes nothing.
+    All statements are planned before the first statement runs. Therefore, nothing changes if one of the statements
+    would be refused, or would need a confirmation that nobody can give. If there is only one statement, it is not
+    planned beforehand, because a refused statement changes nothing.
 
     A change that rebuilds a view is complete when queries read the new rows. Raises SqlError NOT_APPLIED_YET if the
     view's job is stalled, or if no process runs the job. Raises SqlError CONCURRENT_CHANGE if another session has
-    changed the object of one of the remaining changes.
+    changed the object of a change that has not run yet.
     """
     from rw_sql.cli.terminal.output import print_error
     from rw_sql.plan.deploy.concurrent_changes import KnownDefinitions
@@ -193,8 +193,8 @@ def _require_possible(
 
 
 def _require_rebuilt(snapshot: Snapshot, change: DeployChange, again: str) -> None:
-    """Raises SqlError NOT_APPLIED_YET if a change ends with a WAIT for a view's rebuild, and this rebuild has not
-    ended."""
+    """Raises SqlError NOT_APPLIED_YET if a change ends with a WAIT for a view's rebuild, and this rebuild is still
+    running."""
     from rw_sql.syntax.statements import Wait
 
     last = change.statements[-1]
@@ -207,8 +207,8 @@ def _require_rebuilt(snapshot: Snapshot, change: DeployChange, again: str) -> No
 
 
 def _unfinished(snapshot: Snapshot, wait: Wait) -> str:
-    """If the view for which a WAIT waits is still being rebuilt, returns the view's name; otherwise, the empty
-    string."""
+    """Returns the name of the view that a WAIT waits for, if this view is still being rebuilt. Otherwise, returns the
+    empty string."""
     from rw_sql.model.object_lookup import object_name
 
     name = object_name(wait.name) if wait.name is not None else ""

@@ -1,9 +1,9 @@
-"""Computes the changes between a catalog and a folder. The changes create an object again if planning shows that the
-object cannot be altered in place.
+"""Computes the changes that make a catalog match a folder. If planning shows that an object cannot be altered in place,
+the changes drop the object and create it again.
 
-``compare`` compares only definitions. Two facts become known only by planning: whether the views that read a view can
-keep their columns when this view gets a new query, and whether the columns of a table can change in place. This module
-therefore plans the statements, as ``rw-sql check`` does.
+``compare`` compares only definitions. Only planning shows two facts: whether the columns of a table can change in
+place, and, if a view gets a new query, whether the views that read it can keep their columns. This module therefore
+plans the statements, as ``rw-sql check`` does.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 _OF_COLUMNS = (AlterAddColumn, AlterTableDropColumn, AlterTableRenameColumn)
 _LIMITS = (DUPLICATE_CLAUSE, DUPLICATE_OBJECT, INVALID_DEFINITION, NOT_SUPPORTED)
-"""If a statement about a column is refused with one of these errors, the table itself does not allow the statement. All
-other errors may be temporary."""
+"""If a statement that changes a column is refused with one of these errors, the cause is the definition of the table.
+The cause of any other error may be temporary."""
 
 
 def possible_changes(
@@ -56,10 +56,10 @@ def possible_changes(
 ) -> tuple[DeployChange, ...]:
     """The changes that make the catalog match the folder; see :func:`rw_sql.plan.deploy.changes.compare`.
 
-    The changes create a view again in three cases. In the first case, a view that it reads gets a new query, and the
-    view cannot keep its columns with this query. In the second case, the view lacks a column that another definition
-    needs, and a rebuild cannot add the column. In the third case, a DROP COLUMN cannot wait until the view has its new
-    query. A table is created again if its columns cannot change in place.
+    The changes create a view V again in three cases. In the first case, a view that V reads gets a new query, and V
+    cannot keep its columns with this query. In the second case, V lacks a column that another definition needs, and a
+    rebuild cannot add the column. In the third case, a DROP COLUMN cannot wait until V has its new query. A table is
+    created again if its columns cannot change in place.
     """
     unable: dict[int, str] = {}
     while True:
@@ -99,7 +99,7 @@ def _rebuild_after_drop(snapshot: Snapshot, changes: Sequence[DeployChange]) -> 
     Returns the id of the view and the reason for creating the view again; None if no such change is refused.
 
     A DROP COLUMN that follows a rebuild is refused if a new query contains the column's name. While a DROP COLUMN
-    waits, no column can be added or renamed that conflicts with the column to drop.
+    waits, an ADD COLUMN or RENAME COLUMN is refused if it conflicts with the column to drop.
     """
     rebuilt = {change.touches[0] for change in changes if change.action == REBUILD}
     dropped = [
@@ -126,8 +126,8 @@ def _rebuild_after_drop(snapshot: Snapshot, changes: Sequence[DeployChange]) -> 
 def _fixed_table(
     snapshot: Snapshot, folder: Sequence[FolderObject], changes: Sequence[DeployChange]
 ) -> tuple[int, str] | None:
-    """Finds the first table that could be created again, but whose columns cannot be changed in place. Returns the id
-    of the table and the reason for creating the table again; None if there is no such table."""
+    """Finds the first table whose columns cannot change in place, but which could be created again. Returns the id of
+    the table and the reason for creating the table again; None if there is no such table."""
     if not any(isinstance(statement, _OF_COLUMNS) for change in changes for statement in change.statements):
         return None
     checker = ScriptChecker(snapshot)

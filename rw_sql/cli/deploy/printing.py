@@ -25,8 +25,8 @@ def show_changes(
     *,
     is_counted: bool = True,
 ) -> None:
-    """Prints the changes with their statements, the number of changes of each kind, and how much data the changes will
-    read.
+    """Prints the changes with their statements, the number of changes of each kind, and the amount of data that the
+    changes will read.
 
     Prints nothing if there are no changes.
     """

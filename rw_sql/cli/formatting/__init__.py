@@ -1,4 +1,4 @@
 """Implements ``rw-sql fmt``, which formats statements and queries. Comments keep their places.
 
-Imports: ``syntax``, ``interface``, ``terminal``. Begin with ``command`` and ``statement``.
+This package imports mainly ``syntax``, ``plan/offline`` and ``interface``. Begin with ``command`` and ``statement``.
 """

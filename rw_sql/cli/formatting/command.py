@@ -1,6 +1,6 @@
 """Implements ``rw-sql fmt``, which formats rw_sql's statements and queries.
 
-Comments, and Spark's other statements, are left unchanged.
+The queries are Spark queries. Comments, and Spark statements other than queries, are left unchanged.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class NoCatalog:
     parameters."""
 
     def has_object(self, name: object) -> bool:
-        """Returns False, because without a catalog, an object's name never shows that a statement is a statement of
-        rw_sql."""
+        """Returns False. Without a catalog, rw_sql cannot recognize its own statements by the names of their
+        objects."""
         return False
 
     def has_parameter(self, name: str) -> bool:
@@ -99,12 +99,12 @@ def statement_of(text: str) -> Statement | None:
 
 
 def run_fmt(paths: list[str], *, check: bool = False, is_canonical: bool = False, output: str = "text") -> int:
-    """Formats files in place, and standard input to standard output. Returns the exit status.
+    """Formats files in place. Text from standard input is formatted to standard output. Returns the exit status.
 
     If ``check`` is true, no file is written. The differences are printed, and the status is 1 if there are differences.
-    A file with an error is left unchanged, the error is printed to standard error, and the status is 1, or 2 if no file
-    could be read. If the output format is ``json``, one document is printed. For each file, the document contains the
-    file's error, and whether the file was (or would be) changed.
+    If a file has an error, the file is left unchanged, and the error is printed to standard error. The status is then
+    1, or 2 if no file could be read. If the output format is ``json``, one document is printed. For each file, the
+    document contains the file's error, and whether the file was (or would be) changed.
     """
     statuses: set[int] = set()
     results: list[dict[str, object]] = []

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _STEP = 2
 _LINE = re.compile(r"--[^\n]*")
 _MOST_COMPARED = 40_000
-"""If the product of the lengths of two texts is at most this number, the texts are compared as a whole."""
+"""If the product of the numbers of tokens of two texts is at most this number, the texts are compared as a whole."""
 
 _Key = tuple[str, str]
 """A token's text, and whether it is a string."""
@@ -87,8 +87,8 @@ def without_comments(text: str, comments: Sequence[Comment]) -> str:
 def pairs_of(before: Sequence[Token], after: Sequence[Token]) -> dict[int, int]:
     """Maps the index of each token of the original text to the index of the same token in the formatted text.
 
-    The two indexes may differ, because formatting may remove words that have no meaning, and may reorder clauses. The
-    result does not contain dropped tokens.
+    The two indexes may differ, because formatting may drop words without a meaning, and may reorder clauses. The result
+    does not contain dropped words.
     """
     old, new = [_key(token) for token in before], [_key(token) for token in after]
     same = 0
@@ -106,8 +106,8 @@ def pairs_of(before: Sequence[Token], after: Sequence[Token]) -> dict[int, int]:
 def _matched(old: Sequence[_Key], new: Sequence[_Key]) -> Iterator[tuple[int, int]]:
     """Returns pairs of equal tokens, in the order of both texts.
 
-    Long texts are divided at the tokens that occur only once, such as the names of columns. Comparing two texts as a
-    whole takes a time that grows with more than the square of their length.
+    Long texts are divided at the tokens that occur only once, such as the names of columns. Without the division, the
+    time for a comparison would grow faster than the square of the texts' length.
     """
     ends: list[tuple[int, int]] = []
     if len(old) * len(new) > _MOST_COMPARED:
@@ -125,8 +125,8 @@ def _matched(old: Sequence[_Key], new: Sequence[_Key]) -> Iterator[tuple[int, in
 
 
 def _single(old: Sequence[_Key], new: Sequence[_Key]) -> list[tuple[int, int]]:
-    """Returns the longest sequence of pairs of equal tokens in which each token occurs only once in each text. The
-    pairs are in the order of both texts."""
+    """Pairs the tokens that occur exactly once in each of the two texts. Returns the longest sequence of these pairs
+    that is in the order of both texts."""
     places = {key: at for at, key in enumerate(new)}
     many, more = Counter(old), Counter(new)
     pairs = [(at, places[key]) for at, key in enumerate(old) if many[key] == 1 and more[key] == 1]
@@ -158,7 +158,8 @@ def _pair_moved(old: Sequence[_Key], new: Sequence[_Key], pairs: dict[int, int])
 
 
 def _pair_respelled(old: int, pairs: dict[int, int]) -> None:
-    """Adds the pairs for the last words of two spellings of a type, such as VARCHAR and CHARACTER VARYING."""
+    """If a type is spelled differently in the two texts, such as VARCHAR and CHARACTER VARYING, adds a pair for the
+    last words of the two spellings."""
     taken = set(pairs.values())
     for at in range(old - 1):
         following = pairs.get(at + 1)

@@ -26,8 +26,7 @@ _SPACED = frozenset({
     "ALL", "AND", "AS", "BETWEEN", "BY", "DISTINCT", "ELSE", "EXCEPT", "FROM", "HAVING", "IN", "INTERSECT", "JOIN",
     "LATERAL", "LIMIT", "NOT", "ON", "OR", "OVER", "SELECT", "THEN", "UNION", "USING", "VALUES", "WHEN", "WHERE",
 })  # fmt: skip
-"""If a parenthesis follows one of these words, a space is put between them, because the parenthesis does not contain
-arguments."""
+"""The words after which a space precedes an opening parenthesis, because the parenthesis does not contain arguments."""
 
 _COMPARISONS = frozenset({"=", "==", "<>", "!=", "<=", ">=", "<=>"})
 
@@ -176,7 +175,7 @@ class _Layout:
         return edges.__contains__
 
     def _level(self, first: int, last: int) -> Iterator[int]:
-        """The positions outside all parentheses."""
+        """The positions from ``first`` to ``last`` that are not inside parentheses."""
         at = first
         while at < last:
             yield at
@@ -201,7 +200,7 @@ class _Layout:
         return self._words[at] or self._tokens[at].text
 
     def _space(self, at: int) -> str:
-        """The text between a token and the previous token."""
+        """The white space to write between a token and the previous token."""
         before, token = self._tokens[at - 1], self._tokens[at]
         if token.text in (",", ")", "]") or before.text in ("(", "["):
             return ""
@@ -282,7 +281,7 @@ _AFTER_NAME = ",.;)]=<>!*/%|&^"
 
 
 def _closing(tokens: Sequence[Token]) -> dict[int, int]:
-    """Maps the position of each opening parenthesis to the position of the matching closing parenthesis."""
+    """Maps the position of each opening parenthesis or square bracket to the position of the matching closing one."""
     opened: list[int] = []
     pairs = {}
     for at, token in enumerate(tokens):

@@ -1,4 +1,4 @@
-"""Formats a statement in canonical form, except for comments, queries, and types, which keep their spelling."""
+"""Formats a statement in canonical form. Only comments, queries and types keep their spelling."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Statement
 
 _TYPE = "rw_sql_type_{}"
-"""A placeholder that replaces types in a statement. The statement with placeholders is rendered only in order to find
-the positions of its types."""
+"""The name of the placeholder for a type. Rendering a statement with placeholders shows the positions of the
+statement's types."""
 
 
 def format_statement(text: str, *, is_canonical: bool = False) -> str:
@@ -66,8 +66,8 @@ def format_query(text: str) -> str:
 
 
 def _rendered(statement: Statement, types: Sequence[str], *, is_broken: bool) -> str:
-    """Renders the statement. ``types`` are the spellings of the types in the statement, in the order of the types. If
-    ``types`` is not given, the types have their canonical names."""
+    """Renders the statement. ``types`` are the spellings of the statement's types, in the order in which
+    :func:`_mapped` visits the types. A type without a spelling gets its canonical name."""
     left = iter(types)
 
     def replaced(part: object) -> object:
@@ -86,8 +86,8 @@ def _rendered(statement: Statement, types: Sequence[str], *, is_broken: bool) ->
 
 
 def _mapped(part: Any, replaced: Callable[[object], object]) -> Any:
-    """Returns a copy of a part of a statement. If ``replaced`` returns a replacement for a nested part, the copy
-    contains the replacement."""
+    """Returns a copy of a part of a statement. ``replaced`` is called with each nested part, and returns the part's
+    replacement in the copy; None to keep the part."""
     found = replaced(part)
     if found is not None:
         return found

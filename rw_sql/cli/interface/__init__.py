@@ -1,4 +1,5 @@
 """Code that all commands share: options, exit statuses, examples, and completion in shells.
 
-Imports: ``errors``. Begin with ``options.py``.
+This package imports mainly ``errors``, and in single places ``masking``, ``syntax`` and ``plan/offline``. Begin with
+``options``.
 """

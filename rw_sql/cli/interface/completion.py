@@ -23,7 +23,7 @@ _WORDS = "rw_sql.words"
 
 
 class RootGroup(TyperGroup):
-    """The root command. The completion options of this command take an optional shell. The default is the running
+    """The root command. Its completion options have an optional value, the name of a shell. The default is the running
     shell.
 
     If a word of the command line lacks the option that must precede the word, the hint of the error is the corrected
@@ -83,7 +83,7 @@ def install_completion(shell: str | None) -> None:
 
 
 def show_completion(shell: str | None) -> None:
-    """Prints the shell's script, and ends the command."""
+    """Prints the shell's completion script, and ends the command."""
     if shell is None:
         return
     typers = _typer()

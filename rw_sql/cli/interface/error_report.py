@@ -28,8 +28,8 @@ def report_error(error: SqlError) -> None:
     """Prints the error that ends a command on standard error.
 
     If JSON output was requested, also prints ``{"error": …}`` as one line on standard output. Without this line, a
-    program that reads JSON would find nothing on standard output. A command must not call this function if the
-    command's own JSON output contains the error.
+    program that reads JSON would find nothing on standard output. If a command's own JSON output already contains the
+    error, the command must not call this function.
     """
     from rw_sql.cli.terminal.output import print_error
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 DONE, FAILED, UNUSABLE, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 DIFFERS = UNUSABLE
-"""The exit status of ``diff --exit-code`` if there is a difference. The status is the same as for ``terraform plan``.
+"""The exit status of ``diff --exit-code`` if there is a difference. ``terraform plan`` uses the same status for a
+difference.
 
 With ``--exit-code``, every error has status 1.
 """

@@ -1,8 +1,9 @@
 """Sends a Ctrl-C again if Python has lost it.
 
 Python runs a signal's handler between any two instructions of the main thread, and therefore also inside a finalizer or
-a weak reference's callback. Python prints and ignores exceptions that are raised in a finalizer or in such a callback
-(``sys.unraisablehook``). In this case, the KeyboardInterrupt is lost, and a prompt continues to wait.
+a weak reference's callback. If a finalizer or a weak reference's callback raises an exception, Python only prints this
+exception (``sys.unraisablehook``). A KeyboardInterrupt that is raised there is therefore lost, and a prompt continues
+to wait.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ returned."""
 
 @contextmanager
 def resent_interrupts() -> Iterator[None]:
-    """A context manager. If a Ctrl-C arrives inside the block while a finalizer runs, KeyboardInterrupt is raised in
-    the main thread after the finalizer."""
+    """A context manager. If a Ctrl-C arrives inside the ``with`` block while a finalizer runs, KeyboardInterrupt is
+    raised in the main thread after the finalizer has returned."""
     report, main = sys.unraisablehook, threading.main_thread()
     lost: SimpleQueue[bool] = SimpleQueue()  # a queue whose put may be called in a finalizer
 

@@ -22,9 +22,9 @@ connector."""
 def masked_statement(text: str) -> str:
     """The text of a statement, in which asterisks replace the secrets.
 
-    If rw_sql refuses the statement as invalid, asterisks also replace all other texts in quotes that may be secret. The
-    line of the statement that an error shows is masked in the same way. In Spark statements, these texts are not
-    replaced.
+    If rw_sql refuses the statement as invalid, asterisks also replace every other text in quotes that may be secret. An
+    error that shows a line of the statement masks this line in the same way. In a Spark statement, such texts stay,
+    unless the statement may be an invalid CREATE or ALTER of rw_sql.
     """
     try:
         is_of_spark = parse_piece(text, EmptyCatalog()) is None

@@ -1,5 +1,5 @@
-"""Makes the error for a word in a place where the command accepts only options. The hint is the command line that the
-user probably meant.
+"""Makes the error for a word that lacks the option before it. The error's hint is the command line that the user
+probably meant.
 
 For example, ``rw-sql source show orders`` gets the hint ``rw-sql source show -s orders``.
 """

@@ -1,4 +1,5 @@
-"""Options that several commands share, with the same name and meaning everywhere. Old names still work."""
+"""Options that several commands share. An option has the same name and meaning in all these commands. Old names of
+options still work."""
 
 from __future__ import annotations
 
@@ -166,7 +167,8 @@ def require_move_output(output: str, *, is_dry_run: bool) -> None:
 
 
 def old_name(old: str, new: str, **settings: Any) -> Any:
-    """A hidden option, which is the old name of another option or of one value of another option.
+    """A hidden option that keeps an old name valid. The old name stands for another option, or for one value of another
+    option.
 
     Using the old name prints a note on standard error.
     """

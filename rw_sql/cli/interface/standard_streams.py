@@ -1,9 +1,9 @@
 """Opens the standard streams that a command's parent process has closed, and reports errors of writes to standard
 output.
 
-Suppose that the standard output of a command is a file on a full disk. Without this module, the command would report an
-error of the warehouse's file system. If a stream remained closed, the next opened file or socket would get the stream's
-number, and the JVM would write into that file or socket.
+Without this module, two things could go wrong. If standard output is a file on a full disk, the command would report an
+error of the warehouse's file system. If a standard stream stayed closed, the next opened file or socket would get the
+number of this stream, and the JVM would write into that file or socket.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 class OutputError(SqlError):
     """Raised if standard output cannot be written.
 
-    This exception is not an OSError, because an OSError of a command concerns the command's warehouse or files.
+    This class does not derive from OSError, because commands treat an OSError as an error of the warehouse or of their
+    files.
     """
 
     def __init__(self, cause: OSError) -> None:
@@ -40,8 +41,8 @@ class OutputError(SqlError):
 
 
 class _Descriptor(io.FileIO):
-    """A descriptor that raises errors as OutputError. A BrokenPipeError, which means that the reader has ended, is
-    raised unchanged."""
+    """A file descriptor whose errors are raised as OutputError. A BrokenPipeError, which means that the reading process
+    has ended, is raised unchanged."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
@@ -55,9 +56,9 @@ class _Descriptor(io.FileIO):
 @contextmanager
 def usable_streams() -> Iterator[None]:
     """A context manager. Inside the context, all three standard streams are open, and each error of standard output is
-    raised as an OutputError. This includes an error of the last write, at the end of the block. If the encoding of
-    standard output lacks a character, as in an ISO-8859 locale, the character is written as an escape that JSON and
-    Spark can read."""
+    raised as an OutputError. This includes an error of the last write, at the end of the ``with`` block. If the
+    encoding of standard output lacks a character, as in an ISO-8859 locale, the character is written as an escape that
+    JSON and Spark can read."""
     _open_closed()
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors=_ESCAPES)

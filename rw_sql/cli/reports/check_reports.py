@@ -155,8 +155,8 @@ def statement_json(checked: Checked) -> dict[str, Any]:
 
 
 def unreadable_json(path: str, error: SqlError) -> dict[str, Any]:
-    """Returns JSON for a file that cannot be read. The keys are those of a statement, without the keys that apply only
-    to statements."""
+    """Returns JSON for a file that cannot be read. The keys are those of :func:`statement_json`, except the keys that
+    apply only to statements."""
     return {
         "file": path,
         "line": error.line,

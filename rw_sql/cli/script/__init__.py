@@ -1,5 +1,6 @@
 """Implements ``rw-sql run``, which executes scripts with variables, or explains them in a dry run, and reports the
 results.
 
-Imports: ``session``, ``syntax``, ``plan/deploy``, ``interface``, ``terminal``. Begin with ``command``.
+This package imports mainly ``session``, ``syntax``, ``plan/deploy``, ``interface`` and ``terminal``. Begin with
+``command``.
 """

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def environment_of_folder(folder: str, env: str | None) -> dict[str, str]:
-    """Returns the variables of an environment for a folder. The variables come from the folder itself or, if this
-    folder does not have the environment, from the nearest parent folder that has the environment.
+    """Returns the variables of the environment ``env`` for a folder. The variables come from the folder itself or, if
+    the environment's file is not there, from the nearest parent folder with this file.
 
     The result is empty if ``env`` is None. Raises SqlError if no folder has the environment's file.
     """
@@ -27,8 +27,8 @@ def environment_of_folder(folder: str, env: str | None) -> dict[str, str]:
 def environment_above(file: str, env: str | None) -> dict[str, str]:
     """The variables of an environment for a file.
 
-    The variables come from the file's own folder or, if this folder does not have the environment, from the nearest
-    parent folder that has the environment.
+    The variables come from the file's own folder or, if the environment's file is not there, from the nearest parent
+    folder with the environment's file.
 
     Raises SqlError if no folder has the environment's file.
     """
@@ -74,7 +74,7 @@ def environments_of(env: str | None) -> Callable[[str], dict[str, str]] | None:
 
 
 def given_variables(texts: Sequence[str]) -> dict[str, str]:
-    """The variables from ``--var NAME=VALUE``, for ``${NAME}``. Raises SqlError."""
+    """The variables that ``--var NAME=VALUE`` sets. Their values replace ``${NAME}``. Raises SqlError."""
     from rw_sql.syntax.variables.references import require_fit
 
     found: dict[str, str] = {}

@@ -27,7 +27,7 @@ _HIDDEN = "*****"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """One file of a command: ``name`` is its path, None for standard input."""
+    """One file of a command. ``name`` is the path of the file; None for standard input."""
 
     name: str | None
     expanded: Expanded
@@ -103,12 +103,12 @@ def hiding(secrets: Iterable[str]) -> SecretHider:
 
 
 def hiding_all(hiders: Iterable[SecretHider]) -> SecretHider:
-    """Combines several secret hiders: hides everything that one of them hides."""
+    """Combines several secret hiders. The result hides everything that at least one of them hides."""
     return hiding(secret for hider in hiders for secret in hider.known)
 
 
 def _forms(secret: str) -> Iterable[str]:
-    """The spellings of a value inside the strings and names of rw_sql and of Spark."""
+    """The spellings that a value can have inside strings and quoted names, in rw_sql's statements and in Spark's."""
     for form in (secret, secret.replace("\\", "\\\\")):
         yield form
         yield from (form.replace(quote, quote * 2) for quote in "'\"`")
@@ -148,7 +148,7 @@ class SecretHider:
         """Hides the values of variables in an error's message, hint and detail. Also hides these values in the SQL text
         from which the error quotes a line. Returns the error.
 
-        The error's line and column remain those of the text with the values.
+        The error's line and column still refer to the text in which the values are not hidden.
         """
         error.message = self.values(error.message)
         error.args = (error.message,)

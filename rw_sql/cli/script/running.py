@@ -80,8 +80,8 @@ def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: SecretHide
 
 
 class RunStatus:
-    """The status line of a run. The line first shows that Spark is starting, and later shows the activity of the
-    running statement."""
+    """The status line of a run. While Spark is starting, the line shows this. Afterwards, the line shows the activity
+    of the running statement."""
 
     def __init__(self, *, is_quiet: bool) -> None:
         self.spark: SparkSession | None = None
@@ -235,8 +235,8 @@ class ScriptRun:
     def _show(self, part: ScriptStatement, outcome: _Outcome) -> None:
         """Prints the result of a statement.
 
-        The statement is complete, so a Ctrl-C during this call does not affect the statement. But the Ctrl-C prevents
-        the next statement from running.
+        The statement is complete at this point. Therefore, a Ctrl-C during this call does not affect the statement, but
+        prevents the next statement from running.
         """
         if self._transcript is None:
             return

@@ -1,5 +1,5 @@
 """Implements ``rw-sql dev``, which runs a Kafka broker and a schema registry on this machine for experiments and tests.
 
-Imports: ``runtime/support``, ``interface``, ``terminal``. Begin with ``command``. The module ``local_server`` starts
-and stops the server processes of ``kafka_broker`` and ``schema_registry``.
+This package imports mainly ``runtime/support``, ``interface`` and ``terminal``. Begin with ``command``. The module
+``local_server`` starts and stops the server processes of ``kafka_broker`` and ``schema_registry``.
 """

@@ -1,7 +1,7 @@
 """Runs a real Kafka broker for development and tests. The broker is one KRaft node with its data in a folder.
 
-At the first start, Spark's resolver downloads Kafka's jars. The class path, and the file that a new data folder needs,
-are stored in the user's cache folder, so that later starts take about three seconds.
+At the first start, Spark's resolver downloads Kafka's jars. The user's cache folder stores the class path and the file
+that a new data folder needs. Later starts therefore take only about three seconds.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def is_running(folder: str | Path) -> BrokerInfo | None:
 
 
 def kafka_class_path(package: str = KAFKA_PACKAGE) -> str:
-    """The class path of the broker, or of another Kafka package.
+    """The Java class path of the broker, or of another package of Kafka.
 
     At the first call, Spark's resolver downloads the jars. Afterwards, the class path is cached until one of the jars
     is deleted.
@@ -198,9 +198,8 @@ def _java() -> list[str]:
 
 def _format(java: list[str], home: Path, cluster_id: str, extra: Mapping[str, str]) -> None:
     """Prepares a folder for a broker's data. Kafka's program for this purpose needs a JVM, which takes seconds to
-    start. Therefore, the program is run only once per machine and version of Kafka. The program writes a file with the
-    initial features, which are the same for each cluster. Afterwards, this file is copied instead of running the
-    program again."""
+    start. Therefore, rw_sql runs the program only once per machine and version of Kafka. The program writes a file with
+    the initial features, which are the same for each cluster. For later data folders, rw_sql copies this file."""
     kept = _kept_checkpoint()
     is_plain = not any(key.startswith(_FORMAT_SETTINGS) for key in extra)
     data = home / "data"

@@ -1,5 +1,4 @@
-"""Manages the topics of a development broker. The module creates, deletes, extends and lists topics, and writes records
-to topics."""
+"""Creates, deletes, extends and lists the topics of a development broker, and writes records to the topics."""
 
 from __future__ import annotations
 

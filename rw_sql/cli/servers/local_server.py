@@ -1,5 +1,5 @@
-"""Code that the servers of ``rw-sql dev`` share. It finds Java, free ports, and the running server of a folder, and
-starts and stops a server's process."""
+"""Code that the servers of ``rw-sql dev`` share. It finds Java, a free port, and the running server of a folder. It
+also starts and stops the process of a server."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def remembered(file: Path) -> dict[str, Any] | None:
 
 
 def running(file: Path) -> dict[str, Any] | None:
-    """Does the same as :func:`remembered`, but returns None if the server's process is not alive."""
+    """Like :func:`remembered`, but returns None if the server's process is not alive."""
     told = remembered(file)
     return told if told is not None and is_process_alive(told["pid"], told["started"]) else None
 

@@ -4,5 +4,6 @@
 The package ``rw_sql/runtime/status`` reads the data that ``status`` and ``lineage`` print, and its module ``doctor``
 makes the checks of the command ``doctor``.
 
-Imports: ``session``, ``runtime``, ``interface``, ``terminal``. Begin with ``serve`` and ``status``.
+This package imports mainly ``session``, ``runtime``, ``interface`` and ``terminal``. Begin with ``serve`` and
+``status``.
 """

@@ -44,8 +44,8 @@ def serve_until_told(
     releases the lease.
 
     If ``resource_group`` is given, only the jobs of that group run. ``config`` are Spark's settings. If another process
-    runs these jobs, this process waits, and takes over when the other process has ended. This process exits with status
-    1 if Spark ends, or if this process can no longer run the jobs for another reason.
+    already runs these jobs, this process waits, and takes over after the other process has ended. This process exits
+    with status 1 if Spark ends, or if this process can no longer run the jobs for another reason.
     """
     if resource_group is not None:
         resource_group = require_group_name(resource_group)
@@ -99,7 +99,7 @@ def serve_until_told(
 
 
 def count_until(ended: threading.Event, served: ServedWarehouse) -> None:
-    """Counts the rows of the jobs for the metrics, until ``ended`` is set.
+    """Repeatedly counts the rows of the jobs for the metrics, until ``ended`` is set.
 
     This function runs on its own thread, because a store that responds slowly must not delay the reaction to a signal.
     """
@@ -112,8 +112,8 @@ def listen(host: str, port: int | None, token_file: str | None) -> StatusServer:
     """Starts the status page's server. Raises SqlError if the server cannot listen on the port.
 
     If ``port`` is not given, the server uses the default port. If another process already uses the default port, the
-    server uses a free port. For example, of two servers of one warehouse on a machine, the server that runs the jobs
-    uses the default port, and the server that waits to take over uses another port.
+    server uses a free port. For example, suppose that two processes on one machine serve the same warehouse. The
+    process that runs the jobs uses the default port, and the process that waits to take over uses another port.
     """
     from rw_sql.runtime.status.http_server import DEFAULT_PORT, StatusServer
 

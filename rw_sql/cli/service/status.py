@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 OUTPUTS = ("text", "json")
 FORMATS = ("text", "mermaid", "json", "svg")
 LOOK_SECONDS = 0.7
-"""The time limit in seconds for requesting the end offsets of all upstreams. The same limit applies to requesting the
+"""The time limit in seconds for requesting the end offsets of all upstreams. The limit applies again to requesting the
 age of the upstreams' records and, with --watch, to reading the commits of tables."""
 
 _WATCH_SECONDS = 2.0
@@ -134,8 +134,8 @@ def print_status(console: Console, status: WarehouseStatus) -> None:
 
 
 def _by_reason(status: WarehouseStatus) -> dict[str, list[JobLine]]:
-    """The stalled jobs, grouped by reason. If nothing can be written to the warehouse, all stalled jobs have the same
-    reason."""
+    """The stalled jobs, grouped by reason. If the warehouse cannot be written, all stalled jobs are in one group, with
+    this reason."""
     found: dict[str, list[JobLine]] = {}
     for job in status.stalled:
         found.setdefault(job.reason, []).append(job)

@@ -31,7 +31,7 @@ _STILL_STARTING = "Spark is still starting: the shell ends when Spark has starte
 class Backend:
     """A warehouse with or without Spark.
 
-    Except for the methods used by completion, all methods may be called only from the main thread.
+    Only the methods that completion uses may be called from other threads than the main thread.
     """
 
     def __init__(self, warehouse: str | None) -> None:
@@ -59,7 +59,7 @@ class Backend:
         return self._thread is not None and not self._ended.is_set()
 
     def start(self) -> None:
-        """Starts Spark in a separate thread, unless Spark is running or being started."""
+        """Starts Spark in a separate thread, unless Spark is already running or being started."""
         if self._thread is not None:
             return
         self._ended.clear()
@@ -111,7 +111,8 @@ class Backend:
         """Attaches to another warehouse. If this warehouse does not exist, creates it.
 
         Afterwards, this process no longer runs the jobs of the previous warehouse. If attaching fails, the shell stays
-        in the previous warehouse. If Ctrl-C arrives after the change, the shell is in the new warehouse.
+        in the previous warehouse. If Ctrl-C arrives after the shell has attached to the new warehouse, the shell stays
+        in the new warehouse.
         """
         from rw_sql.session.attach import attach, attached_to
 
@@ -173,8 +174,8 @@ class Backend:
         """Returns the rows of a statement that only reads the catalog, if Spark has not started. Returns None if the
         statement must be run with Spark.
 
-        Raises SqlError, located in ``text``, for a statement that is wrong regardless of the state of Spark and of the
-        upstreams.
+        Raises SqlError for a statement that is wrong whatever the state of Spark and of the upstreams is. The error's
+        position refers to ``text``.
         """
         if self.is_up:
             return None
@@ -347,7 +348,7 @@ class CatalogNames:
 
 
 def listed(snapshot: Snapshot) -> Iterable[tuple[str, str]]:
-    """The name and kind of each object, in the order of names."""
+    """The name and kind of each object, sorted by name."""
     kinds = ("source", "table", "materialized_view", "sink", "connection", "secret")
     rows = [(record.name, kind.replace("_", " ")) for kind in kinds for record in snapshot.all(kind)]
     tables = {name for name, kind in rows if kind == "table"}

@@ -96,8 +96,8 @@ def split_commands(text: str) -> tuple[Piece, ...]:
 
 
 def _statements(text: str, start: int, end: int) -> list[Piece]:
-    """Returns the part ``[start, end)`` of ``text`` as a list of one piece. The lines of this piece are numbered as in
-    the whole text. The list is empty if the part is blank."""
+    """Returns the part ``[start, end)`` of ``text`` as a list of one piece, with the line numbers of ``text``. The list
+    is empty if the part is blank."""
     lines = "\n" * text.count("\n", 0, start)
     return [Piece(kind="statements", text=lines + text[start:end])] if text[start:end].strip() else []
 

@@ -63,8 +63,8 @@ _KIND_WORDS = {
 
 
 class Names(Protocol):
-    """The names in a warehouse, for completion. The methods are called from a separate thread. They omit names that
-    cannot be read."""
+    """The names in a warehouse, for completion. The methods must be safe to call from a thread other than the main
+    thread. Names that cannot be read are missing from the results."""
 
     def objects(self) -> dict[str, str]:
         """Maps the name of each object to its kind: source, table, materialized_view, sink, connection, secret, schema
@@ -107,7 +107,7 @@ class StatementCompleter(Completer):
     def __init__(
         self, names: Names, *, seconds_to_keep: float = 3.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """The objects are read again when they are older than ``seconds_to_keep``."""
+        """The objects' names are read again when they were last read more than ``seconds_to_keep`` seconds ago."""
         self._names = names
         self._seconds = seconds_to_keep
         self._clock = clock
@@ -233,8 +233,8 @@ class StatementCompleter(Completer):
         return [] if option is None else _option_values(option)
 
     def _spec(self, statement: str, words: list[str], tokens: list[Token]) -> ConnectorSpec | None:
-        """Returns the spec of the connector that the statement names, or the spec of the connector that the statement's
-        object uses."""
+        """Returns the spec of a connector. This is the connector that the statement names or, in an ALTER statement
+        without a connector's name, the connector of the altered object. Returns None if there is no such connector."""
         from rw_sql.connectors.spec import load_sink_spec, load_spec
 
         named = _CONNECTOR.search(statement)
@@ -295,8 +295,8 @@ def statement_around(text: str, place: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The tokens that the grammar accepts at the end of the typed text. The fields are the terminals, and the spellings
-    of those terminals that are keywords."""
+    """What the grammar accepts at the end of the typed text. The fields are the accepted terminals, and the spellings
+    of the terminals that are keywords."""
 
     accepted: frozenset[str] = frozenset()
     keywords: tuple[str, ...] = ()
@@ -327,8 +327,8 @@ class Place:
 
     @staticmethod
     def _begun_keywords(text: str, tokens: list[Token]) -> tuple[str, ...]:
-        """The words that complete a keyword of several words, such as NOT EXISTS after IF. Returns no words if the last
-        tokens do not begin such a keyword."""
+        """The words that complete a keyword of several words, such as NOT EXISTS after IF. The result is empty if the
+        last tokens do not begin such a keyword."""
         for size in (1, 2):
             begun = " ".join(token.upper for token in tokens[-size:]) + " "
             if len(tokens) <= size or not any(spelling.startswith(begun) for spelling in _spellings().values()):

@@ -1,5 +1,5 @@
-"""Makes errors and empty results that need neither Spark nor an upstream, for statements that are typed while Spark is
-starting."""
+"""Determines errors and empty results without Spark and without an upstream, for statements that are typed while Spark
+is starting."""
 
 from __future__ import annotations
 

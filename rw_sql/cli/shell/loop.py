@@ -251,8 +251,8 @@ class Shell:
                 raise unknown(name)
 
     def _list(self, text: str) -> None:
-        """Runs a statement as an rw_sql statement, even if Spark could also parse the statement, such as SHOW
-        TABLES."""
+        """Runs a statement as an rw_sql statement, even if the statement, such as SHOW TABLES, is also valid in
+        Spark."""
         from rw_sql.session.results import read_rows, rows_of
 
         with self._status.running():
@@ -385,7 +385,7 @@ def _with_next(pieces: Sequence[Piece]) -> list[tuple[Piece, Piece | None]]:
 
 
 def _duration(seconds: float) -> str:
-    """Returns the duration of a statement as text, such as ``306 ms`` or ``82602 ms (1 min 23 s)``."""
+    """Returns a statement's duration as text, such as ``306 ms`` or ``82602 ms (1 min 23 s)``."""
     said = f"{seconds * 1000:.0f} ms"
     return said if seconds < _LONG_SECONDS else f"{said} ({elapsed(seconds)})"
 
@@ -393,8 +393,8 @@ def _duration(seconds: float) -> str:
 def run_shell(*, warehouse: str | None, commands: Sequence[str] = (), files: Sequence[str] = ()) -> int:
     """Runs ``commands`` and ``files``.
 
-    If there are no commands and files, runs the text that is typed at a terminal or read from a pipe. Returns an exit
-    status.
+    If there are neither commands nor files, runs the text that is typed at a terminal or read from a pipe. Returns an
+    exit status.
     """
     with beside_prompt():
         return _run_shell(Backend(warehouse), commands, files)

@@ -1,5 +1,5 @@
-"""Defines forms in which the shell prints some results in place of a table, such as a statement to copy or a short list
-of jobs."""
+"""Defines the forms in which the shell prints some results instead of a table: a statement to copy, or a short list of
+jobs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ JOBS = ("job", "kind", "object", "state", "reason", "last_error", "lag", "run", 
 
 
 def jobs_in_short(rows: Rows) -> tuple[Rows, str]:
-    """Returns a compact form of SHOW JOBS for terminals that are too narrow for the full table. It has the most
-    important columns, and the reasons as text below the table."""
+    """Returns a compact form of SHOW JOBS for terminals that are too narrow for the full table. The compact form has
+    the most important columns, and below them the reasons as text."""
     from rw_sql.session.results import Rows
 
     at = [rows.columns.index(column) for column in ("job", "object", "kind", "state", "lag")]

@@ -76,8 +76,8 @@ def is_look(statement: Statement) -> bool:
 
 
 def _run(context: Context, text: str, ask: Answer | None = None) -> Table:
-    """Runs a statement from its text, so that positions in errors refer to the text that --show-sql prints. The hint of
-    an error about a missing confirmation names the command's options."""
+    """Runs a statement from its text. The positions in errors therefore refer to the text that --show-sql prints. The
+    hint of an error about a missing confirmation names the command's options."""
     try:
         return answer_of(context, parse_statement(text), ask=ask)
     except SqlError as error:
@@ -95,8 +95,8 @@ def offsets_of(
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """A source's positions, taken from the rows of SHOW SOURCE SPLITS, and notices for the user.
 
-    Raises SqlError if the source has no position, or if its readers have different offsets and ``fragment`` is not one
-    of the readers.
+    Raises SqlError if the source has no position. Also raises SqlError if the source's readers have different offsets,
+    and ``fragment`` does not name one of the readers.
     """
     standing = [row for row in rows if row["next"] is not None and row["status"] != ORPHAN]
     readers = sorted({row["fragment"] for row in standing})

@@ -41,7 +41,7 @@ OFFSETS = (*ROWS, "CLAMP")
 
 
 def source_name(text: str) -> Name:
-    """A source's name from the command line. The case of the name is kept. A schema before the name is kept too."""
+    """The name of a source as given on the command line, with its upper and lower case, and with its schema, if any."""
     return Name.of(text)
 
 
