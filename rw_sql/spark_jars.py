@@ -1,7 +1,7 @@
 """Lists the Maven coordinates of the jars that rw_sql adds to Spark, by Spark's minor version.
 
-Some patch releases of Spark have no Kafka connector on Maven Central. The jars of one patch release therefore serve all
-patch releases of its minor version.
+Some patch releases of Spark have no Kafka connector on Maven Central. Therefore, all patch releases of a minor version
+use the jars of one of these releases.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TOKENS = "org.apache.spark:spark-token-provider-kafka-0-10_2.13"
 class SparkJars:
     """The jars for one minor version of Spark.
 
-    ``delta`` is the coordinate for ``--packages``. ``kafka`` and ``avro`` are ``ivy://`` URIs for ``ADD JAR``.
+    ``delta`` is Delta Lake's coordinate for ``--packages``. ``kafka`` and ``avro`` are ``ivy://`` URIs for ``ADD JAR``.
     ``hadoop`` is the version of Hadoop that Spark contains, and ``aws_sdk`` is the version of the AWS SDK with which
     this Hadoop version was built.
     """
@@ -31,8 +31,8 @@ class SparkJars:
 
 
 def _jars(minor: str, *, kafka: str, tokens: str, hadoop: str, aws_sdk: str) -> SparkJars:
-    """``kafka`` is the version of Spark's Kafka connector and of Spark's Avro package, and ``tokens`` is the version of
-    the Kafka connector's token provider."""
+    """Returns the jars. ``kafka`` is the version of Spark's Kafka connector and of Spark's Avro package. ``tokens`` is
+    the version of the Kafka connector's token provider."""
     return SparkJars(
         delta=f"io.delta:delta-spark_{minor}_2.13:4.4.0",
         kafka=(f"ivy://{_KAFKA}:{kafka}?exclude={_TOKENS}", f"ivy://{_TOKENS}:{tokens}?transitive=false"),
@@ -51,7 +51,7 @@ _BY_MINOR = {
 }
 
 SUPPORTED = tuple(_BY_MINOR)
-"""The minor versions of Spark that rw_sql runs on, ascending."""
+"""The minor versions of Spark that rw_sql supports, in ascending order."""
 
 
 def jars_of(version: str) -> SparkJars:
@@ -70,14 +70,15 @@ def jars_of(version: str) -> SparkJars:
 
 
 def installed_jars() -> SparkJars:
-    """The jars for the PySpark that this process imports. Raises SqlError as :func:`jars_of` does."""
+    """The jars for the PySpark that this process imports. Raises SqlError SPARK_VERSION if rw_sql does not support the
+    PySpark version."""
     from pyspark import __version__
 
     return jars_of(__version__)
 
 
 def minor_of(version: str) -> str:
-    """The minor version of a version, such as ``4.1`` for ``4.1.2``."""
+    """The minor version of a full version, such as ``4.1`` for ``4.1.2``."""
     return ".".join(version.split(".")[:2])
 
 

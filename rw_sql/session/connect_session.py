@@ -1,8 +1,8 @@
 """Implements a session of Spark Connect that accepts rw_sql's statements.
 
-The process of such a session has no JVM. It passes each statement to the owner through the catalog
-(:mod:`rw_sql.runtime.remote.remote_executor`) and reads views and tables over Connect. The process and the Connect
-server both need access to the warehouse.
+The process of such a session has no JVM. It passes each rw_sql statement to the warehouse's owner through the catalog
+(:mod:`rw_sql.runtime.remote.remote_executor`) and reads views and tables over Spark Connect. The process and the
+Connect server both need access to the warehouse's files.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Statement
 
 MODULE = "pyspark.sql.connect"
-"""The package of the classes of Spark Connect."""
+"""The package that contains the classes of Spark Connect."""
 
 
 def is_connect_session(spark: object) -> bool:
-    """True for a session of Spark Connect."""
+    """True if ``spark`` is a session of Spark Connect."""
     return type(spark).__module__.startswith(MODULE)
 
 
 class ConnectRuntime:
     """A warehouse in a process without a JVM. The owner runs the statements of this process.
 
-    The warehouse is neither created nor migrated. If this class created a warehouse, a path that exists only on the
-    owner's machine would become a second, empty warehouse on this machine. If this class migrated the warehouse, an
-    owner of an older version could not start again. Raises SqlError UNDEFINED_OBJECT if there is no warehouse, and
-    NOT_SUPPORTED if the warehouse must be migrated first.
+    This class neither creates nor migrates the warehouse. If the path exists only on the owner's machine, creating a
+    warehouse would make a second, empty one on this machine. After a migration, an owner with an older version of
+    rw_sql could not start again. Raises SqlError UNDEFINED_OBJECT if the warehouse does not exist, and NOT_SUPPORTED if
+    it must be migrated first.
     """
 
     owner: Owner | None = None
@@ -108,8 +108,9 @@ class ConnectAttached(Attached):
     def run(self, text: str, statement: Statement) -> DataFrame:
         """Runs an rw_sql statement. Raises SqlError, located in ``text``.
 
-        Before the statement runs, the method checks that the server still has the session, because a server forgets a
-        session that is idle for an hour. Without the session, no DataFrame could show the result of the statement.
+        Before the statement runs, the method checks that the server still has the session, because a server removes a
+        session that is idle for an hour. Without the session, the statement's result could not be returned as a
+        DataFrame.
         """
         with self._server_errors(NOTHING_CHANGED):
             self.spark.conf.get("spark.sql.session.timeZone")
@@ -127,8 +128,9 @@ class ConnectAttached(Attached):
 
     @contextmanager
     def _server_errors(self, done: str) -> Iterator[None]:
-        """A context manager that raises errors of the Connect server as SqlError SPARK_ENDED. ``done`` describes the
-        effects that remain. If a statement did not run, an open block is aborted."""
+        """A context manager that raises errors of the Connect server as SqlError SPARK_ENDED. ``done`` is the part of
+        the message that states which effects remain. If it states that nothing changed, an open BEGIN UNSAFE block is
+        aborted."""
         try:
             yield
         except PySparkException as error:
@@ -138,8 +140,8 @@ class ConnectAttached(Attached):
 
     @contextmanager
     def _forgotten(self) -> Iterator[None]:
-        """A context manager that raises SqlError SPARK_ENDED if the server no longer has the session. Other errors of
-        Spark are not changed."""
+        """A context manager that raises SqlError SPARK_ENDED if the server no longer has the session. Spark's other
+        errors pass unchanged."""
         try:
             yield
         except PySparkException as error:
@@ -160,12 +162,14 @@ class ConnectAttached(Attached):
             super().refuse_changes(text)
 
     def before_spark(self, text: str) -> None:
-        """Prepares the rw_sql objects to which a Spark statement or a table name may refer."""
+        """Prepares the rw_sql objects to which a Spark statement or a table name may refer, so that Spark can read
+        them."""
         with self._forgotten():
             super().before_spark(text)
 
     def for_spark(self, text: str) -> str:
-        """Returns the text, in which the names of this session's temporary views replace the names of objects."""
+        """Returns the statement with each rw_sql object's name replaced by the name of this session's temporary view of
+        the object."""
         with self._forgotten():
             return self._views.for_spark(self._seen, text, self._state.search_path)
 

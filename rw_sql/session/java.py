@@ -17,20 +17,20 @@ OLDEST_JAVA = 17
 _NEED = f"Spark needs Java {OLDEST_JAVA} or newer"
 _HINT = f"install one (Debian: apt-get install openjdk-{OLDEST_JAVA}-jre-headless) or point JAVA_HOME at one"
 _OPTIONS = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS")
-"""The environment variables that add options to each Java process."""
+"""The environment variables whose options Java adds to every Java process."""
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _suitable: dict[Path, str] = {}
-"""Maps each Java program that this process has found to be new enough to the program's output for ``-version``."""
+"""The Java programs that this process has found to be new enough, each with its output for ``-version``."""
 
 
 def check_java() -> None:
     """Checks that the Java version that Spark will start is new enough. Raises SqlError RW404 if the Java version is
-    not new enough. The hint of the error states how to install or select a suitable version.
+    not new enough. The error's hint says how to install or select a suitable version.
 
     Spark starts ``$JAVA_HOME/bin/java`` if JAVA_HOME is set, otherwise the first ``java`` on the PATH. Commands call
     this function before they report that Spark is starting, and :func:`rw_sql.connect` calls it again. A successful
-    check is cached, so Java is started only once for this check.
+    check is cached. The second call therefore does not start Java again.
     """
     java, origin = _find_java()
     if java in _suitable:
@@ -61,18 +61,20 @@ def _find_java() -> tuple[Path, str]:
 
 
 def java_program() -> Path:
-    """The Java that Spark starts. Raises SqlError RW404 if there is no Java."""
+    """The path of the Java program that Spark starts. Raises SqlError RW404 if no Java is found."""
     return _find_java()[0]
 
 
 def java_version() -> str:
-    """The output of ``-version`` of Spark's Java: its version, vendor and build. Raises SqlError RW404."""
+    """The output of ``java -version`` for the Java that Spark starts: version, vendor and build. Raises SqlError RW404
+    like :func:`check_java`."""
     check_java()
     return _suitable[java_program()]
 
 
 def _said(text: str) -> str:
-    """The first line of Java's output that explains why Java failed. The line is formatted as the end of a message."""
+    """The first line of Java's output that explains why Java failed, with a leading ``: `` for the end of a message.
+    The result is empty if there is no such line."""
     lines = (line.strip() for line in text.splitlines() if not line.startswith("Picked up "))
     first = next(filter(None, lines), "")
     return f": {first}" if first else ""

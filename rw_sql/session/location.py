@@ -18,6 +18,6 @@ def warehouse_at(location: str | None) -> Warehouse:
 
 
 def require_exists(warehouse: Warehouse, hint: str) -> None:
-    """Raises SqlError UNDEFINED_OBJECT, with this hint, if there is no warehouse at the path or URI."""
+    """Raises SqlError UNDEFINED_OBJECT, with the given hint, if no warehouse exists at this path or URI."""
     if not warehouse.list_names(f"{warehouse.uri}/rw_catalog/migrations/_delta_log"):
         raise SqlError(UNDEFINED_OBJECT, f"there is no warehouse at {warehouse.uri}", hint=hint)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rw_sql.plan.result.plan import Table
 
 MOST_ROWS = 1000
-"""The maximum number of rows shown. A script that needs more rows should write the rows to a table."""
+"""The maximum number of rows that a result shows. A script that needs more rows should write them to a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def read_values(result: DataFrame, *, most: int = MOST_ROWS) -> Values:
 
 
 def read_rows(result: DataFrame, *, most: int = MOST_ROWS) -> Rows:
-    """Does the same as :func:`read_values`, but returns the values as text."""
+    """Runs a query's DataFrame like :func:`read_values`, and returns the values as text."""
     return read_values(result, most=most).as_text()
 
 
@@ -75,8 +75,8 @@ def rows_of(table: Table, *, most: int = MOST_ROWS) -> Rows:
 
 
 def local_zone() -> tzinfo | None:
-    """The time zone of a Spark session that this process would start. This is the zone in ``spark-defaults.conf``. The
-    result is None if such a session would use the zone of this process."""
+    """The time zone that a Spark session started by this process would have. This is the zone in
+    ``spark-defaults.conf``; None if that file sets no valid zone, which means the zone of this process."""
     try:
         name = defaults_of_file().get(TIME_ZONE)
     except (OSError, ValueError):  # Spark reports a file that cannot be read.
@@ -85,7 +85,8 @@ def local_zone() -> tzinfo | None:
 
 
 def local_time(value: object, zone: tzinfo | None) -> object:
-    """Converts a time to a time zone (None: the zone of this process). Other values are returned unchanged."""
+    """Converts a datetime to the time zone ``zone`` (None: the zone of this process). Values of other types are
+    returned unchanged."""
     return value.astimezone(zone) if isinstance(value, datetime) else value
 
 

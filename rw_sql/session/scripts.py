@@ -42,8 +42,8 @@ def answering(
     answer: Callable[[Question], bool] | None,
     on_progress: Callable[[BackfillProgress], None] | None = None,
 ) -> Iterator[Attached]:
-    """A context manager for running a script. It yields the attached session, and sets the given callbacks until the
-    end of the ``with`` block.
+    """A context manager for running a script. It yields the attached session. The session has the given callbacks until
+    the ``with`` block ends.
 
     ``answer`` is a function that confirms unsafe statements; None if nobody can confirm them. ``on_progress`` is a
     function that receives the progress of a view for which a statement waits. Raises SqlError NO_SESSION if the session
@@ -77,8 +77,8 @@ def run_part(
     """Runs one statement of a script, which is a statement of rw_sql or of Spark. ``on_result`` receives the rows of
     the statement.
 
-    Raises SqlError located in the script. SqlError is also raised if the statement succeeds but its rows cannot be
-    converted to Python values.
+    Raises SqlError with its position in the script. It raises SqlError even after a successful statement if the
+    statement's rows cannot be converted to Python values.
     """
     try:
         with interruptible(), status_shown(attached):
@@ -133,9 +133,10 @@ def run_statements(
 
 
 def run_dry(spark: SparkSession, texts: Sequence[str]) -> tuple[Question, ...]:
-    """Plans rw_sql's statements one by one, each on the catalog that the preceding statements would produce. Raises the
-    same SqlError that the statement itself would raise, located in the statement. If confirmations are missing, no
-    error is raised. Instead, the requests to confirm the unsafe statements are returned."""
+    """Plans rw_sql statements one by one without running them, each on the catalog that the preceding statements would
+    produce. If planning fails, raises the SqlError that running the statement would raise, located in the statement. An
+    unsafe statement that lacks a confirmation raises no error: the function returns the confirmation requests of all
+    unsafe statements."""
     dry = _attached(spark).dry_run()
     found: list[Question] = []
     for text in texts:
@@ -148,10 +149,11 @@ def run_dry(spark: SparkSession, texts: Sequence[str]) -> tuple[Question, ...]:
 
 
 def interrupted_at(done: int, total: int, place: str, why: str) -> str:
-    """Returns the message after Ctrl-C. The message names the interrupted statement, and the number of statements that
-    were completed before this statement.
+    """Returns the message after Ctrl-C. The message contains the number of the interrupted statement and the number of
+    statements that completed before it.
 
-    ``place`` is the position of the interrupted statement, and ``why`` is the cause of the interruption, if known.
+    ``done`` of the ``total`` statements completed before the interruption. ``place`` is the position of the interrupted
+    statement, and ``why`` is the cause of the interruption. Both are empty if unknown.
     """
     before = {0: "no statement ran before it", 1: "the one before it is complete"}.get(
         done, f"the {done} before it are complete"

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 
 class StatusDisplay(Protocol):
-    """A display of statuses, one statement at a time."""
+    """A display that shows the status of one statement at a time."""
 
     def running(self) -> AbstractContextManager[None]:
-        """A context manager that shows the status once the ``with`` block has run for a while."""
+        """A context manager that shows the status as soon as the ``with`` block has run longer than the display's
+        delay."""
         ...
 
     def hidden(self) -> AbstractContextManager[None]:
@@ -30,7 +31,7 @@ class StatusDisplay(Protocol):
 
 
 class Asks(Protocol):
-    """A session with a callback that confirms its unsafe statements."""
+    """A session whose callback ``ask`` confirms unsafe statements; None if nobody can confirm them."""
 
     ask: Callable[[Question], bool] | None
 
@@ -45,7 +46,7 @@ class _Installed:
 def show_statements(make: Callable[[Callable[[], StatementProgress]], StatusDisplay]) -> None:
     """Installs the display for the statements of all sessions in this process.
 
-    ``make`` creates the display. ``make`` receives a function that describes the running statement.
+    ``make`` creates the display. Its argument is a function that returns the progress of the running statement.
     """
 
     def describe() -> StatementProgress:
@@ -61,7 +62,7 @@ def show_statements(make: Callable[[Callable[[], StatementProgress]], StatusDisp
 def shown(session: Asks, describe: Callable[[], StatementProgress]) -> Iterator[None]:
     """A context manager that shows the status of the statement that the ``with`` block runs.
 
-    The context manager has no effect outside the main thread or inside another statement.
+    The context manager has no effect outside the main thread, or while the status of another statement is shown.
     """
     display = _Installed.display
     is_main = threading.current_thread() is threading.main_thread()

@@ -3,7 +3,7 @@
 The caller's settings take precedence over ``spark-defaults.conf``, which takes precedence over rw_sql's own settings.
 
 ``spark-defaults.conf`` has the format of ``java.util.Properties`` that Spark reads. Each line has a key and a value,
-which are separated by spaces, ``=`` or ``:``. Lines that begin with ``#`` are comments.
+separated by spaces, ``=`` or ``:``. Lines that begin with ``#`` are comments.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 TIME_ZONE = "spark.sql.session.timeZone"
 
 _LISTS = ("spark.sql.extensions", "spark.jars.packages", "spark.jars.excludes", "spark.jars")
-"""The settings that are lists. rw_sql appends its own items to the user's list instead of replacing the list."""
+"""The settings whose values are lists. rw_sql appends its own items to the user's list instead of replacing the
+list."""
 
 _OWN = {
     "spark.app.name": "rw_sql",
@@ -55,7 +56,7 @@ def session_settings(
     own settings.
 
     ``needed`` are the settings that Delta needs. Lists in these settings are merged with the user's lists.
-    ``warehouse_dir`` is the default of ``spark.sql.warehouse.dir``. ``defaults`` are further settings that the user's
+    ``warehouse_dir`` is the default of ``spark.sql.warehouse.dir``. ``defaults`` are further defaults, which the user's
     settings override.
     """
     own = {**_OWN, **(defaults or {})}
@@ -72,7 +73,7 @@ def session_settings(
 
 
 def defaults_of_file() -> dict[str, str]:
-    """The settings of ``spark-defaults.conf``; empty if there is no such file."""
+    """The settings in ``spark-defaults.conf``; empty if the file does not exist."""
     file = spark_defaults_file()
     if file is None:
         return {}

@@ -1,5 +1,5 @@
-"""Wraps Spark's own ``sql`` and ``table``, once per class. The wrappers do not affect sessions that are not
-attached."""
+"""Wraps Spark's own ``sql`` and ``table``, once per class. The wrappers have no effect on a session that is not
+attached to a warehouse."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class TakesStatements(Protocol):
     def read(
         self, text: str, read: Callable[[], DataFrame], args: Any = None, fields: Mapping[str, Any] | None = None
     ) -> DataFrame:
-        """Calls ``read``, which runs a Spark statement with these arguments. Sources in the statement are readable
-        during the call."""
+        """Calls ``read``, which runs a Spark statement with these arguments. During the call, the statement can read
+        rw_sql sources."""
         ...
 
     def abort_block(self) -> None:
@@ -75,8 +75,8 @@ def wrap_sql(
     Statements with arguments are always passed to Spark. Calls on sessions that are not attached use the original
     method.
 
-    ``with_schemas`` rewrites the names in a statement so that Spark can resolve them. ``shown`` shows the status of a
-    statement while it runs.
+    ``with_schemas`` rewrites the names in a statement to names that Spark can resolve. ``shown`` shows the status of a
+    statement while the statement runs.
     """
     if wrap_class(SparkSession, attached_to, with_schemas, shown):
         wrap_table(SparkSession, lambda spark: spark, attached_to, with_schemas)
@@ -137,8 +137,8 @@ def wrap_class(
 
 
 def _refuse_changes(attached: TakesStatements, statement: BoundStatement) -> None:
-    """Raises SqlError if the statement would change rw_sql's tables. The error is located in the text that the user
-    wrote."""
+    """Raises SqlError if the statement would change rw_sql's tables. The error's position refers to the text that the
+    user wrote."""
     try:
         attached.refuse_changes(statement.complete)
     except SqlError as error:
@@ -152,7 +152,7 @@ def wrap_table(
     attached_to: Callable[[SparkSession], TakesStatements | None],
     with_schemas: Callable[[SparkSession, str], str],
 ) -> None:
-    """Makes ``table()`` resolve the same names as ``sql()``."""
+    """Makes ``table()`` resolve names of rw_sql objects, as the wrapped ``sql()`` does."""
     original = owner.__dict__["table"]
     if hasattr(original, ORIGINAL_SQL):
         return
@@ -175,7 +175,8 @@ def wrap_table(
 
 
 def wrap_shell_sql(spark: SparkSession) -> None:
-    """Rebinds the pyspark shell's ``sql`` function, which still refers to the unwrapped method."""
+    """Rebinds the pyspark shell's global ``sql`` function to the wrapped method. Until then, it refers to the unwrapped
+    method."""
     shell = sys.modules.get("__main__")
     bound = getattr(shell, "sql", None)
     is_of_spark = getattr(bound, "__self__", None) is spark

@@ -26,10 +26,10 @@ _WRAPPED = "_rw_sql_original"
 
 
 def wrap_writers(refuse: Callable[[SparkSession, str, str], None]) -> None:
-    """Wraps the methods, unless they are wrapped already.
+    """Wraps PySpark's methods that write or cache a table by its name, unless they are already wrapped.
 
-    ``refuse`` is a function that gets the session, the name of the method and the name of the table. It raises SqlError
-    if the table is an object of rw_sql.
+    ``refuse`` is a function that receives the session, the method's name and the table's name. It raises SqlError if
+    the table is an object of rw_sql.
     """
     for owner, names, session_of in (
         (DataFrameWriter, ("saveAsTable", "insertInto"), lambda writer: writer._spark),

@@ -1,7 +1,7 @@
 """A warehouse without Spark.
 
-Such a warehouse supports statements that read the catalog, the jobs' tables and the upstreams, and statements that
-change the catalog. If a statement changes the catalog, the process that runs the jobs applies the change afterwards.
+Without Spark, statements can read the catalog, the tables of the jobs and the upstreams, and can change the catalog.
+The process that runs the jobs applies a catalog change later.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def sparkless(location: str | None, *, only_reads: bool = False) -> Iterator[Con
     warehouse.
 
     Raises SqlError UNDEFINED_OBJECT if the warehouse does not exist, and STORE_UNREACHABLE if the warehouse's store
-    fails, even if the store fails only later, inside the context.
+    fails, either at once or later inside the ``with`` block.
     """
     warehouse = warehouse_at(location)
     sessions = NoSpark()
@@ -57,7 +57,7 @@ def answer(context: Context, statement: Statement, *, ask: Callable[[Question], 
 
 
 def records_of(table: Table) -> list[dict[str, object]]:
-    """The rows as dictionaries by column name. Times are in the time zone of a Spark session that this process would
-    start."""
+    """The rows as dictionaries by column name. Times are in the time zone that a Spark session started by this process
+    would have."""
     names, zone = [name for name, _ in table.columns], local_zone()
     return [dict(zip(names, (local_time(value, zone) for value in row), strict=True)) for row in table.rows]

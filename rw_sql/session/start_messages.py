@@ -26,8 +26,8 @@ _START_UP = re.compile(
 
 @contextmanager
 def without_start_messages() -> Iterator[None]:
-    """A context manager that filters the standard error of a process that is started inside the ``with`` block. The
-    filter remains until that process has ended.
+    """A context manager that filters the standard error of a process started inside the ``with`` block. The filter
+    stays in place until that process ends.
 
     Known start-up lines are hidden, and all other lines are passed on. If the block raises an error, the hidden lines
     are written too, because one of these lines may explain the error.
@@ -54,8 +54,8 @@ def without_start_messages() -> Iterator[None]:
 
 
 class _Filter:
-    """Copies lines, except the start-up lines, from one file descriptor to another. The filter ends when every writer
-    has closed the descriptor."""
+    """Copies lines from one file descriptor to another, except Spark's start-up lines. The filter ends when every
+    writer has closed the descriptor from which it reads."""
 
     def __init__(self, read_end: int, target: int) -> None:
         self._target = target
@@ -75,7 +75,7 @@ class _Filter:
                         self._left_out.append(line)
 
     def show_all(self) -> None:
-        """Writes the hidden lines, and passes on all lines from now on."""
+        """Writes the lines hidden so far, and hides no further lines."""
         with self._lock:
             self._shows_all = True
             for line in self._left_out:
@@ -83,7 +83,8 @@ class _Filter:
             self._left_out.clear()
 
     def forget(self) -> None:
-        """Drops the hidden lines and stores no further lines, because the process may run for months."""
+        """Drops the hidden lines and stops storing hidden lines, because they would fill the memory of a process that
+        runs for months."""
         with self._lock:
             self._keeps = False
             self._left_out.clear()

@@ -1,7 +1,7 @@
 """Spark's settings and packages for a warehouse in an object store.
 
-The settings for S3 are derived from the environment variables that the AWS tools use. For the stores of Google and
-Azure, the user sets the settings.
+The settings for S3 are derived from the environment variables that the AWS tools use. For Google's and Azure's stores,
+the user provides the settings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _SDK_MODULES = ("s3", "s3-transfer-manager", "sts", "apache-client")
 """The modules of the AWS SDK that S3A uses.
 
-The bundle on which hadoop-aws depends contains all services and has a size of 680 MB.
+Only these modules are loaded, because the SDK bundle on which hadoop-aws depends contains all services and is 680 MB in
+size.
 """
 
 EXCLUDED = "software.amazon.awssdk:bundle"
@@ -38,13 +39,13 @@ _S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 _GOOGLE = "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem"
 _AZURE = "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem"
 _OTHER_STORES = {"gs": _GOOGLE, "abfs": _AZURE, "abfss": _AZURE}
-"""The file systems of the stores of Google and Azure, by the schemes of their URIs. The user adds their jars."""
+"""Hadoop's file systems for Google's and Azure's stores, by URI scheme. The user must add their jars."""
 
 _HADOOP_PREFIX = "spark.hadoop."
 
 
 def store_packages(uri: str) -> tuple[str, ...]:
-    """The Maven coordinates that Spark needs for a warehouse at this URI, in addition to those of Delta."""
+    """The Maven coordinates that Spark needs for a warehouse at this URI, in addition to Delta's coordinates."""
     if scheme_of(uri) not in S3_SCHEMES:
         return ()
     jars = installed_jars()
@@ -55,12 +56,12 @@ def store_packages(uri: str) -> tuple[str, ...]:
 def store_settings(uri: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Spark's settings for a warehouse at this URI.
 
-    The settings contain no access keys, because Spark takes these keys from the environment.
+    The settings contain no access keys, because Spark reads the keys from the environment.
 
-    In requests to stores other than Amazon's, the name of the bucket is in the path of the URL, because most of these
-    stores require this. If ``AWS_VIRTUAL_HOSTED_STYLE_REQUEST`` is true, the name of the bucket is in the host name
-    instead. Credentials from ``AWS_PROFILE`` or a web identity (Kubernetes service accounts) are supported, and are
-    refreshed when they expire.
+    Requests to S3-compatible stores other than Amazon's have the bucket's name in the URL's path, as most of these
+    stores require. If ``AWS_VIRTUAL_HOSTED_STYLE_REQUEST`` is true, the bucket's name is in the host name instead.
+    Credentials may come from ``AWS_PROFILE`` or from a web identity (Kubernetes service accounts), and are refreshed
+    when they expire.
     """
     if scheme_of(uri) not in S3_SCHEMES:
         return {}
@@ -83,8 +84,8 @@ def store_settings(uri: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def require_store(spark: SparkSession, uri: str) -> None:
-    """Configures a session for a warehouse at this URI, unless rw_sql has started the session with the required
-    settings.
+    """Configures a session for a warehouse at this URI, unless rw_sql itself started the session, which then has the
+    required settings.
 
     For S3, adds missing settings to the session's Hadoop configuration. If the session has no file system for the
     store, raises SqlError LIBRARY_MISSING with the packages needed to start Spark.
@@ -125,7 +126,7 @@ def _require_file_system(spark: SparkSession, uri: str, scheme: str) -> None:
 
 
 def _words_for_google(uri: str) -> tuple[str, str]:
-    """Returns the name of the missing file system, and the way to add it."""
+    """Returns the name of the missing file system for Google's store, and the way to add it."""
     jar = "gcs-connector-VERSION-shaded.jar"
     return "Google's connector for Hadoop", (
         f"start it with the shaded jar of com.google.cloud.bigdataoss:gcs-connector, in a version for Hadoop 3: "
@@ -134,7 +135,7 @@ def _words_for_google(uri: str) -> tuple[str, str]:
 
 
 def _words_for_azure(uri: str) -> tuple[str, str]:
-    """Does the same as :func:`_words_for_google`, for the stores of Azure."""
+    """Returns the name of the missing file system for Azure's store, and the way to add it."""
     package = f"org.apache.hadoop:hadoop-azure:{_hadoop_version() or installed_jars().hadoop}"
     return "Hadoop's ABFS", (
         f'start it with --packages {package}, or by rw_sql.connect("{uri}", '
@@ -143,13 +144,13 @@ def _words_for_azure(uri: str) -> tuple[str, str]:
 
 
 def _load_class(spark: SparkSession, name: str) -> None:
-    """Raises Py4JJavaError if the session's class path does not contain a class."""
+    """Loads a Java class. Raises Py4JJavaError if the session's class path does not contain the class."""
     thread = java_class(spark, "java.lang.Thread").currentThread()
     java_class(spark, "java.lang.Class").forName(name, False, thread.getContextClassLoader())
 
 
 def _is_set(sources: Sequence[str] | None) -> bool:
-    """True if a property was set by anything other than Hadoop's defaults."""
+    """True if a Hadoop property has a value that does not come from Hadoop's defaults."""
     return sources is not None and set(sources) != {"core-default.xml"}
 
 

@@ -1,4 +1,4 @@
-"""Makes text from upstreams harmless for a terminal."""
+"""Escapes control characters in text from upstreams, so that a terminal does not execute them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 
 def visible(text: str) -> str:
-    """Returns the text, in which each control character except line feed and tab is written as an escape such as
-    ``\\x1b``.
+    """Returns the text with its control characters, except line feed and tab, replaced by escapes such as ``\\x1b``.
 
-    If control characters were printed unchanged, a terminal would execute the control sequences in a record's value.
-    Such a sequence could clear the screen or replace the lines above. psql escapes control characters in the same way.
+    Characters that change the direction of writing are escaped too.
+
+    If a record's value were printed unchanged, a terminal would execute the value's control sequences. A control
+    sequence can clear the screen or overwrite earlier lines. psql escapes control characters in the same way.
     """
     return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n"))

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def made_files() -> dict[Path, str]:
-    """Every generated file of the checkout with its content."""
+    """Every generated file of the checkout, with the content that the file should have."""
     reference = {ROOT / "docs" / "reference" / name: text for name, text in pages().items()}
     return {ROOT / "grammar" / "tables.json": kept_text(), **reference}
 
@@ -29,8 +29,8 @@ def stale_files() -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the stale files and returns the exit status. With ``--check``, writes nothing, and the status is 1 if a
-    file is stale."""
+    """Writes the stale files and returns the exit status. With ``--check``, lists the stale files instead of writing
+    them, and returns 1 if there are any."""
     stale = stale_files()
     made = made_files()
     for path in stale:

@@ -1,5 +1,5 @@
-"""Suggests a statement if the first words of an input contain a typing error: ``SHOW SOURCS``, ``SELEC 1``, ``DROP
-SUORCE s``."""
+"""Suggests a statement if an input's first words contain a typing error: ``SHOW SOURCS``, ``SELEC 1``, ``DROP SUORCE
+s``."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ _OPENING = frozenset({
 })  # fmt: skip
 
 _DESCRIBED = frozenset({"CONNECTION", "SECRET", "SINK", "SOURCE"})
-"""The kinds of objects that users write after DESCRIBE by mistake, although the syntax allows only a name after
-DESCRIBE."""
+"""Object kinds that users write by mistake between DESCRIBE and the object's name."""
 
 
 def near_statement(text: str, parameters: Iterable[str] = ()) -> SqlError | None:
@@ -37,7 +36,7 @@ def near_statement(text: str, parameters: Iterable[str] = ()) -> SqlError | None
     that was probably meant. Returns None if no statement is similar.
 
     Only the first words are compared. The parser checks the remaining words when the user has corrected the statement.
-    ``parameters`` are the names of parameters, which SHOW accepts in addition to the kinds of objects.
+    ``parameters`` are the names of the session parameters, which can follow SHOW, like the object kinds.
     """
     try:
         statement = parse_statement(text)
@@ -81,7 +80,7 @@ def _listed() -> frozenset[str]:
 
 
 def _is_slip(error: SqlError, text: str) -> bool:
-    """True if the hint of an error suggests a word, and only keywords precede the position of the error."""
+    """True if an error's hint suggests a word, and only keywords precede the error's position."""
     if error.span is None or not (error.hint or "").startswith(NEAR):
         return False
     before = [token for token in scan(text[: error.span.start]) if token.text]

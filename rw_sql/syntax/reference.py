@@ -1,4 +1,4 @@
-"""Generates pages of docs/reference: the page of the language from the grammar, the page of connectors from their
+"""Generates pages of docs/reference: the language page from the grammar, the connectors page from the connectors'
 specs, and the page of error codes."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rw_sql.assets import list_assets, read_asset
 from rw_sql.syntax.parsing.script import parse_statement
 
 _SINK = ".sink.toml"
-"""The suffix of sink specs."""
+"""The file name suffix of the sinks' specs."""
 
 _MADE = "<!-- Made by python -m rw_sql.syntax from {source}: change that. -->\n"
 _ORDER = ("source", "connection", "table", "materialized_view", "sink", "schema", "session", "alter", "parts")
@@ -40,7 +40,7 @@ class Chapter:
 def chapters() -> tuple[Chapter, ...]:
     """The grammar's files except ``statements.lark``, in reading order.
 
-    Raises ValueError for a file that is not in the list of chapters.
+    Raises ValueError if the grammar files differ from the list of chapters.
     """
     names = {name.removesuffix(".lark") for name in list_assets("grammar", ".lark")} - {"statements"}
     if names != set(_ORDER):
@@ -55,7 +55,7 @@ def _chapter(name: str) -> Chapter:
 
 
 def rules_of(lines: list[str]) -> list[Rule]:
-    """The rules of a grammar file. Raises ValueError for a rule without an example line right above it."""
+    """The rules of a grammar file. Raises ValueError if the line above a rule is not the rule's example."""
     found: list[Rule] = []
     at = 0
     while at < len(lines):
@@ -76,7 +76,7 @@ def rules_of(lines: list[str]) -> list[Rule]:
 
 
 def language_page() -> str:
-    """docs/reference/language.md."""
+    """Returns the content of docs/reference/language.md."""
     listed = read_asset("grammar", "statements.lark")
     statements = set(re.findall(r"[:|] ([a-z_]+)$", listed, re.MULTILINE))
     head = [line.removeprefix("//").strip() for line in listed.splitlines() if line.startswith("// ")]
@@ -110,7 +110,7 @@ def _terminals(head: list[str]) -> list[tuple[str, str]]:
 
 
 def connectors_page() -> str:
-    """docs/reference/connectors.md."""
+    """Returns the content of docs/reference/connectors.md."""
     files = list_assets("sources", ".toml")
     sinks = [file for file in files if file.endswith(_SINK)]
     parts = [
@@ -138,7 +138,7 @@ def _connectors_table(files: list[str]) -> list[str]:
 
 
 def errors_page() -> str:
-    """docs/reference/errors.md."""
+    """Returns the content of docs/reference/errors.md."""
     known = sorted(
         (code for code in vars(errors).values() if isinstance(code, errors.ErrorCode)), key=lambda code: code.code
     )
@@ -156,5 +156,5 @@ def errors_page() -> str:
 
 
 def pages() -> dict[str, str]:
-    """Returns the name and the text of each page under docs/reference."""
+    """Returns the name and the content of each generated page in docs/reference."""
     return {"language.md": language_page(), "connectors.md": connectors_page(), "errors.md": errors_page()}

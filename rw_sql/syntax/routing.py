@@ -1,7 +1,6 @@
 """Decides from the first words of a statement whether it is a statement of rw_sql or of Spark.
 
-If both rw_sql and Spark have statements that begin with the same words, the statement's clauses and object names
-decide.
+If statements of both rw_sql and Spark can begin with these words, the statement's clauses and object names decide.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class CatalogView(Protocol):
 class SchemaView(Protocol):
     """The catalog lookups that are needed to route statements about schemas.
 
-    Without these lookups, such statements are passed to Spark if Spark supports them too.
+    If routing does not get these lookups, statements about schemas go to Spark if Spark supports them too.
     """
 
     def has_schema(self, name: str | None = None) -> bool:
@@ -68,8 +67,8 @@ _OURS_ALONE = re.compile(
 def route(text: str, catalog: CatalogView) -> Statement | None:
     """The parsed statement if the text is an rw_sql statement; None if the text must be sent to Spark unchanged.
 
-    Raises SqlError for an invalid text if only rw_sql has statements with these first words, or if an rw_sql clause or
-    object precedes the error.
+    Raises SqlError for an invalid text if only rw_sql statements begin with the text's first words, or if an rw_sql
+    clause or object precedes the error.
     """
     from rw_sql.syntax.parsing.script import parse_statement
 
@@ -83,9 +82,9 @@ def route(text: str, catalog: CatalogView) -> Statement | None:
 
 
 def ours_in_block(text: str) -> Iterator[tuple[int, int]]:
-    """Finds rw_sql's statements in a block ``BEGIN … END`` of Spark, because such a block cannot contain them. Yields
-    the start and the end of the first words of each statement. Finds only statements whose first words cannot begin a
-    statement of Spark."""
+    """Finds rw_sql's statements in a block ``BEGIN … END`` of Spark, because such a block cannot contain them. For each
+    such statement, yields the start and the end of the statement's first words. Only statements whose first words
+    cannot begin a Spark statement are found."""
     return (found.span() for start in starts_in_block(text) if (found := _OURS_ALONE.match(text, start)))
 
 
@@ -109,7 +108,8 @@ _NAMED_ALIKE = (
 
 
 def is_ours(statement: Statement, catalog: CatalogView) -> bool:
-    """True if a parsed statement is a statement of rw_sql even though Spark has a statement with the same syntax."""
+    """True if a parsed statement belongs to rw_sql. For a statement that Spark supports too, this depends on its
+    clauses and on the objects that it names."""
     match statement:
         case ast.Explain():
             return is_ours(statement.statement, catalog)
@@ -183,8 +183,8 @@ _ALTER_CLAUSES = (("UNSAFE",), ("CONNECTOR",), ("DROP", "CONNECTOR"), ("SWAP",),
 _DESCRIBED = frozenset({
     "CATALOG", "DATABASE", "DETAIL", "EXTENDED", "FORMATTED", "FUNCTION", "HISTORY", "NAMESPACE", "QUERY", "SCHEMA",
 })  # fmt: skip
-"""The words that may follow DESCRIBE, before a name, in statements of Spark and Delta Lake. An rw_sql object can have
-such a word as its name."""
+"""The words that may stand between DESCRIBE and a name in statements of Spark and Delta Lake. Each of these words can
+also be the name of an rw_sql object."""
 
 
 def _was_ours(text: str, error: SqlError, catalog: CatalogView) -> bool:
@@ -217,8 +217,8 @@ def _has_table_clause(text: str, tokens: list[Token], end: int) -> bool:
     """True if the text has a clause of rw_sql before the position ``end``, or a WITH list with a connector after this
     position.
 
-    Only statements of rw_sql have a WITH list with a connector. ``tokens`` are the tokens before ``end``. Text that
-    Spark reads as a string or a comment does not count.
+    Only statements of rw_sql have a WITH list with a connector. ``tokens`` are the tokens before ``end``. Text that is
+    a string or a comment in Spark's SQL is ignored.
     """
     from rw_sql.syntax.parsing.script import without_strings
 

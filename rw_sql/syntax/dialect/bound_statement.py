@@ -36,9 +36,9 @@ _PART = re.compile(r"`(?P<quoted>(?:[^`]|``)++)`|(?P<plain>\w++)")
 class BoundStatement:
     """A Spark statement and its arguments.
 
-    ``named`` is the statement in which each clause ``IDENTIFIER(…)`` with a known name is replaced with this name.
-    ``args`` are the arguments of the remaining markers of this statement. In ``complete``, literals replace these
-    markers too (see :func:`rw_sql.syntax.dialect.markers.with_values`).
+    ``named`` is the statement with each clause ``IDENTIFIER(…)`` replaced by the name that the clause denotes, if this
+    name is known. ``args`` are the arguments for the markers that remain in ``named``. ``complete`` is ``named`` with
+    literals in place of these markers (see :func:`rw_sql.syntax.dialect.markers.with_values`).
     """
 
     text: str
@@ -48,7 +48,7 @@ class BoundStatement:
     edits: tuple[Edit, ...]
 
     def place(self, span: Span) -> Span:
-        """The range in ``text`` that corresponds to a range in ``complete``."""
+        """Converts a range in ``complete`` to the corresponding range in ``text``."""
         return span_of(self.text, self._place(span.start, is_end=False), self._place(span.end, is_end=True))
 
     def _place(self, at: int, *, is_end: bool) -> int:
@@ -65,8 +65,7 @@ class BoundStatement:
 
 
 def bound_statement(text: str, args: Any = None, fields: Mapping[str, object] | None = None) -> BoundStatement:
-    """Returns a statement with the arguments ``args`` and the keyword arguments ``fields`` of a call to
-    ``spark.sql``."""
+    """Binds a statement to the arguments ``args`` and the keyword arguments ``fields`` of a call to ``spark.sql``."""
     known = args if isinstance(args, dict | list) else None
     clauses = list(_clauses(text, known, fields or {})) if "identifier" in text.casefold() else []
     markers = [edit for edit in marker_edits(text, known) if not any(c.start <= edit.start < c.end for c in clauses)]
@@ -133,7 +132,8 @@ def _value(
 
 
 def _plain(literal: str) -> str | None:
-    """The value of a string literal; None if it has escapes that names do not need."""
+    """The value of a string literal; None if the literal escapes a letter, a digit, ``_`` or ``%``, because names need
+    no such escape."""
     mark, inside = literal[0], literal[1:-1]
     if any(found[1] and (found[1].isalnum() or found[1] in "_%") for found in _ESCAPE.finditer(inside)):
         return None
@@ -141,7 +141,7 @@ def _plain(literal: str) -> str | None:
 
 
 def _left(text: str, args: dict[str, object] | list[object], clauses: list[Edit]) -> dict[str, object] | list[object]:
-    """The arguments of the markers outside the clauses."""
+    """The arguments of the markers that are outside the replaced ``IDENTIFIER(…)`` clauses."""
     shown = bare(text)
     if isinstance(args, list):
         used = {

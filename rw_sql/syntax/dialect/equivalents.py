@@ -1,7 +1,7 @@
 """Lists Spark's equivalents of constructs and functions of RisingWave and PostgreSQL, for hints.
 
-:mod:`to_spark` refuses these constructs, because the results of Spark's equivalent differ in some cases. The hint names
-the equivalent, and the user decides whether to use this equivalent. The functions listed here do not exist in Spark.
+:mod:`to_spark` refuses these constructs, because Spark's equivalent returns a different result in some cases. The hint
+names the equivalent, and the user decides whether to use it. The functions listed here do not exist in Spark.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
-    """An equivalent in Spark's SQL. ``name`` is the construct's name for users, and ``spark`` is the text to write in
-    Spark's SQL."""
+    """An equivalent in Spark's SQL. ``name`` is the name that messages use for the construct. ``spark`` is the text to
+    write in Spark's SQL."""
 
     name: str
     spark: str
@@ -48,7 +48,7 @@ EQUIVALENTS = {
     "ToChar": Equivalent("function to_char", "date_format(x, 'yyyy-MM-dd') or format_number(x, 2)"),
     "Unnest": Equivalent("function unnest", f"FROM a_relation {_EXPLODED}"),
 }
-"""Maps the names of sqlglot's classes to the equivalents."""
+"""Maps the names of sqlglot's expression classes to Spark's equivalents."""
 
 EPOCH = "unix_micros(x) / 1000000"
 """Spark's equivalent of ``extract(epoch FROM x)``."""
@@ -63,8 +63,8 @@ ONE_ROW_PER_KEY = (
 
 
 _SHORT = 4
-"""In a function name of at most this length, only one edit counts as a typing error. In longer names, two edits are
-allowed."""
+"""The maximum length of a function name that may differ from a known name by only one edit to count as a typing error.
+Longer names may differ by two edits."""
 
 _JSON_OBJECT = "to_json(named_struct('key', value))"
 _JSON_ARRAY = "explode(from_json(x, 'ARRAY<STRING>'))"
@@ -116,7 +116,7 @@ _TABLE_FUNCTIONS = {
     "jsonb_array_elements": f"FROM a_relation LATERAL VIEW {_JSON_ARRAY} exploded AS a_value",
     "unnest": f"FROM a_relation {_EXPLODED}",
 }
-"""Functions whose replacement in FROM differs from their replacement in an expression."""
+"""Functions that have one replacement in FROM and another in expressions, with the replacement in FROM."""
 
 
 def missing_function_hint(name: str, known: Collection[str], *, in_from: bool = False) -> str:
@@ -130,9 +130,9 @@ def missing_function_hint(name: str, known: Collection[str], *, in_from: bool = 
 
 
 def is_mistaken_function(name: str, known: Collection[str]) -> bool:
-    """True if a function that is not in ``known`` is most probably a mistake and not user-defined. This is the case if
-    RisingWave or PostgreSQL has the function, or if the function's name differs from the name of a known function only
-    by a typing error."""
+    """True if a function that is not in ``known`` is probably a mistake rather than a user-defined function. This is
+    the case if RisingWave or PostgreSQL has the function, or if the function's name differs from the name of a known
+    function only by a typing error."""
     lower = name.lower()
     if lower in _FUNCTIONS or lower in _TABLE_FUNCTIONS:
         return True

@@ -35,7 +35,8 @@ def is_fraction(node: exp.Expr) -> bool:
 
 
 def is_whole(node: exp.Expr) -> bool:
-    """True if the node is certainly an integer, or a string that must contain an integer."""
+    """True if a cast of the node to an integer never meets a fraction. This holds for integers, booleans and strings,
+    because a string with a fraction cannot be cast to an integer."""
     from sqlglot import exp
 
     if isinstance(node, exp.Literal):
@@ -50,14 +51,14 @@ def is_whole(node: exp.Expr) -> bool:
 
 
 def is_positive(node: exp.Expr | None) -> bool:
-    """True if there is no node, or if the node is a constant of at least 1."""
+    """True if the node is None or a constant of at least 1."""
     from sqlglot import exp
 
     return node is None or (isinstance(node, exp.Literal) and node.is_int and int(node.name) >= 1)
 
 
 def is_index(node: exp.Bracket) -> bool:
-    """True if a bracket has a constant integer that is not negative."""
+    """True if the index in square brackets is a constant integer of at least 0."""
     from sqlglot import exp
 
     index = node.expressions[0]

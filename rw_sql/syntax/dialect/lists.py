@@ -1,5 +1,5 @@
-"""Lists the clauses, operators, functions and types that have the same meaning in RisingWave's and Spark's SQL, under
-sqlglot's names."""
+"""Lists, by sqlglot's names, the clauses, operators, functions and types that have the same meaning in RisingWave's SQL
+as in Spark's SQL."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ CLAUSES = frozenset({
     "Array", "Escape", "JSONExtract", "JSONExtractScalar", "JSONPath", "JSONPathKey", "JSONPathRoot",
     "JSONPathSubscript",
 })  # fmt: skip
-"""sqlglot's names of the clauses and operators that the translation accepts. Some of these clauses and operators are
-refused in certain uses."""
+"""sqlglot's names of the clauses and operators that the translation accepts. The translation still refuses some of them
+in certain uses."""
 
 AGGREGATES = frozenset({
     "Count", "Sum", "Min", "Max", "Avg", "LogicalAnd", "LogicalOr", "Stddev", "StddevPop", "StddevSamp", "Variance",
@@ -29,7 +29,7 @@ FUNCTIONS = frozenset({
 })  # fmt: skip
 
 ANONYMOUS = {"proctime": "current_timestamp", "div": "div", "window": "window"}
-"""Functions that sqlglot parses as unknown functions, each with its name in Spark."""
+"""Supported functions that sqlglot does not know, each with its name in Spark."""
 
 TYPES = {
     "BOOLEAN": "BOOLEAN",
@@ -50,7 +50,7 @@ TYPES = {
 EXTRACTED = frozenset({"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DOY", "HOUR", "MINUTE", "SECOND"})
 TRUNCATED = frozenset({"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND"})
 EXACT_UNITS = frozenset({"DAY", "HOUR", "MINUTE", "SECOND"})
-"""Units of fixed length; a month has no fixed length."""
+"""The units of time that have a fixed length. A month has none."""
 
 ALIASED_AS = {
     "Count": "count",
@@ -69,4 +69,4 @@ ALIASED_AS = {
     "Bracket": "?column?",
     "JSONExtractScalar": "?column?",
 }
-"""RisingWave's names for unnamed columns, where such a name differs from the function's name."""
+"""RisingWave's names for the columns of unnamed expressions, by sqlglot's class names."""

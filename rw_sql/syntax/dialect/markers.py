@@ -1,4 +1,5 @@
-"""Handles the markers in a Spark statement that arguments of ``spark.sql`` replace: ``:name``, ``?`` and ``{name}``."""
+"""Handles markers: the places ``:name``, ``?`` and ``{name}`` in a Spark statement that receive arguments of
+``spark.sql``."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _FORMATTED = re.compile(r"\{[^{}]*+\}")
 
 
 def without_fields(text: str) -> str:
-    """Returns the statement, in which a word of the same length replaces each ``{name}`` outside strings."""
+    """Returns the statement with each ``{name}`` outside strings replaced by a word of equal length."""
     if "{" not in text:
         return text
     for found in _FORMATTED.finditer(bare(text)):
@@ -36,7 +37,7 @@ def with_values(text: str, args: Mapping[str, object] | Sequence[object] | None)
 
 
 class Edit(NamedTuple):
-    """A text that replaces the range ``[start, end)`` of a statement."""
+    """An edit of a statement: a text that replaces the range ``[start, end)``."""
 
     start: int
     end: int
@@ -44,14 +45,14 @@ class Edit(NamedTuple):
 
 
 def edited(text: str, edits: Sequence[Edit]) -> str:
-    """Returns the statement after the edits. The edits must be in the order of the text."""
+    """Returns the statement after the edits. The edits must be in ascending order of position."""
     for edit in reversed(edits):
         text = text[: edit.start] + edit.text + text[edit.end :]
     return text
 
 
 def marker_edits(text: str, args: Mapping[str, object] | Sequence[object] | None) -> list[Edit]:
-    """The edits of :func:`with_values`."""
+    """The edits that :func:`with_values` makes."""
     if not args:
         return []
     shown = bare(text)
@@ -65,7 +66,8 @@ def marker_edits(text: str, args: Mapping[str, object] | Sequence[object] | None
 
 
 def bare(text: str) -> str:
-    """Returns the statement, in which spaces replace strings, comments and quoted names. The length does not change."""
+    """Returns the statement with strings, comments and quoted names replaced by spaces. The text's length does not
+    change."""
     return _QUOTED.sub(lambda found: " " * len(found[0]), without_strings(text))
 
 

@@ -1,7 +1,7 @@
-"""Finds the names that a statement of Spark or Delta Lake would drop, write, alter or create.
+"""Finds the names of the objects that a statement of Spark or Delta Lake would drop, write to, alter or create.
 
-This module scans the text itself, because Spark's parser would need a call to the JVM for every statement. The first
-word of a statement shows whether the statement only reads.
+This module scans the text itself, because Spark's parser would need a call to the JVM for every statement. For most
+statements that only read, the first word already shows this.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ DROP_DATABASE = "DROP DATABASE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """A name or path that a statement would change. ``verb`` are the words of the statement before the name, such as
+    """A name or path that a statement would change. ``verb`` contains the statement's words before the name, such as
     ``DROP VIEW``.
 
-    A path in quotes has one part. A path such as ``delta.`/path` `` has two parts: a format and the path.
+    A path that is only a quoted text has one part. A path such as ``delta.`/path` `` has two parts: the format and the
+    path.
     """
 
     verb: str

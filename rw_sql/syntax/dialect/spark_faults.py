@@ -1,7 +1,8 @@
-"""Converts Spark's errors about a statement to rw_sql's form: a code, one sentence, the wrong word, a hint.
+"""Converts Spark's errors about a statement to rw_sql's form: a code, one sentence, the position of the wrong word, and
+a hint.
 
-Spark's error consists of a condition with parameters, a message, and usually a position. Common conditions get their
-own sentences here; for other conditions, the first sentence of Spark's message is kept.
+Spark's error consists of a condition with parameters, a message, and usually a position. This module has its own
+sentences for common conditions. For other conditions, it keeps the first sentence of Spark's message.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def _no_others() -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkFault:
-    """A Spark error. ``span`` is the position that Spark reports; None if Spark reports no position in this text."""
+    """A Spark error. ``span`` is the position that Spark reports; None if Spark reports no position in the statement's
+    text."""
 
     condition: str
     message: str
@@ -73,12 +75,12 @@ class SparkFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownNames:
-    """The existing names, for suggestions. Some fields are functions, which are called only when their results are
-    needed.
+    """The names that exist, for suggestions. Most fields are functions, so that the names are looked up only when they
+    are needed.
 
-    ``others`` are objects other than relations, with their kinds. ``columns`` returns the columns of a relation, whose
-    name is given as in the statement; the result is empty if the columns are unknown. ``is_database`` returns True if a
-    database or catalog has the given name, or if it is not known whether one exists.
+    ``others`` returns the objects that are not relations, each with its kind. ``columns`` receives a relation's name as
+    written in the statement, and returns the relation's columns; empty if they are unknown. ``is_database`` returns
+    True if a database or catalog has the given name, or if it cannot be determined whether one exists.
     """
 
     relations: Callable[[], Iterable[str]] = _none
@@ -377,7 +379,7 @@ def _trailing_comma(fault: SparkFault, text: str, known: KnownNames) -> SqlError
 
 def _unstorable_name(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     """The error for a column name that Delta Lake refuses. The name is taken from the text of Delta Lake's message,
-    because no parameter of the error contains it."""
+    because no parameter of the error contains the name."""
     told = re.search(r"Invalid column names?: (?P<names>.+?)\.(?:\s|$)", fault.message)
     if told is None:
         return _as_spark_says(fault, text, known)
@@ -420,8 +422,8 @@ _FOLLOWING = {
     "an expression": frozenset({"SELECT", "BY", ",", "=", "<", ">", "+", "-", "*", "/", "THEN", "ELSE"}),
     "the name of a relation": frozenset({"FROM", "JOIN", "INTO", "TABLE"}),
 }
-"""Maps a part of a statement to the words after which this part is required. A statement that ends right after one of
-these words is incomplete."""
+"""Maps the description of a part of a statement to the words that this part must follow. A statement that ends right
+after one of these words is incomplete."""
 
 _TYPES = frozenset({
     "array", "bigint", "binary", "boolean", "byte", "char", "date", "decimal", "double", "float", "int", "integer",
@@ -461,8 +463,8 @@ _SAYERS: dict[str, Callable[[SparkFault, str, KnownNames], SqlError]] = {
 
 
 def _place(text: str, fault: SparkFault, parts: tuple[str, ...]) -> Span | None:
-    """The position of the last part of a name. The name is searched first at the position that Spark reports, then in
-    the whole text. If the name is not found, the result is the position that Spark reports."""
+    """The position of the last part of a name. The function first looks for the name at the position that Spark
+    reports, then in the whole text. If the name is in neither, the result is the position that Spark reports."""
     if not parts:
         return fault.span
     start, end = (fault.span.start, fault.span.end) if fault.span is not None else (0, len(text))

@@ -1,4 +1,4 @@
-"""Reads the messages of Spark's errors: sentences, names and expressions."""
+"""Extracts sentences, names and expressions from the messages of Spark's errors."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _NAME_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.\s]+)")
 
 
 def condensed(message: str, text: str = "") -> tuple[str, str | None]:
-    """Returns the first sentence of Spark's message, and the rest of the message's first paragraph. Plans and internal
-    columns are removed from both texts."""
+    """Returns the first sentence of Spark's message, and the rest of the message's first paragraph. Both texts are
+    returned without query plans and without internal columns."""
     told = _CONDITION.sub("", message.strip())
     told = _BEHIND.split(told)[0]
     told = " ".join(_internal_names_out(told, text).split())
@@ -48,7 +48,7 @@ def _internal_names_out(message: str, text: str) -> str:
 
 
 def name_parts(name: str) -> tuple[str, ...]:
-    """The parts of a name in a Spark message. The parts may be in backquotes."""
+    """The parts of a name in a Spark message. Each part may be in backquotes."""
     return tuple((quoted or bare).replace("``", "`") for quoted, bare in _NAME_PART.findall(name))
 
 

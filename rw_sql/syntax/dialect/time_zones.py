@@ -1,4 +1,4 @@
-"""Finds the time zones of Spark sessions by the names that Spark accepts."""
+"""Finds time zones by the names that Spark accepts for a session's time zone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHORT = {
 
 
 def time_zone(name: str) -> tzinfo | None:
-    """Returns the time zone to which a Spark session refers by ``name``. The name is that of a zone in the zone
+    """Returns the time zone that a Spark session has if its time zone is set to ``name``. ``name`` is a zone of the tz
     database, one of Java's abbreviations, or an offset such as +05:45. Returns None for other names."""
     if name in ("UTC", "GMT", "UT", "Z"):
         return UTC

@@ -1,7 +1,8 @@
 """Translates RisingWave's SQL to Spark's, for ``SET query_dialect = 'risingwave'``.
 
-The library sqlglot parses RisingWave's dialect and generates Spark's dialect. This module handles the constructs whose
-meaning would change. Types, functions and operators that are not in :mod:`.lists` are refused.
+The library sqlglot parses RisingWave's dialect and generates Spark's dialect. This module handles the constructs that
+this translation alone would give another meaning. Types, functions and operators that are not in :mod:`.lists` are
+refused.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkQuery:
-    """A query in Spark's SQL and the tables that it reads.
+    """A translated query in Spark's SQL, and the tables that it reads.
 
     ``time_column`` is the column from which the query forms time windows; None if the query forms no windows.
     """
@@ -54,11 +55,11 @@ class SparkQuery:
 
 
 def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQuery:
-    """The equivalent query for Spark.
+    """Translates a query to Spark's SQL.
 
-    TUMBLE and HOP become Spark's ``window``. EMIT ON WINDOW CLOSE requires such a window. The resulting query must be
-    run in append mode, with the watermark of its source. Raises SqlError NOT_SUPPORTED for constructs that have another
-    meaning in Spark.
+    TUMBLE and HOP become Spark's ``window``. EMIT ON WINDOW CLOSE requires such a window. A query with EMIT ON WINDOW
+    CLOSE must run in append mode, with its source's watermark. Raises SqlError NOT_SUPPORTED for constructs that would
+    have another meaning in Spark.
     """
     from sqlglot import ErrorLevel, exp, parse_one
     from sqlglot.errors import SqlglotError, UnsupportedError
@@ -128,7 +129,7 @@ def watermark_delay(watermark: Watermark) -> str:
 
 
 def _in_double_quotes(text: str) -> str:
-    """Returns an expression in which Spark's names in backticks are in double quotes instead."""
+    """Returns an expression with double quotes instead of the backticks around names."""
     for token in reversed(scan(text)):
         if token.kind == BACKQUOTED:
             name = token.value.replace('"', '""')
@@ -137,7 +138,7 @@ def _in_double_quotes(text: str) -> str:
 
 
 def _interval_parts(node: exp.Expr | None) -> tuple[int, str] | None:
-    """An interval's number and unit, if the interval is a single whole number of a unit of fixed length."""
+    """An interval's number and unit; None unless the interval is one whole number of a unit that has a fixed length."""
     from sqlglot import exp
 
     if not isinstance(node, exp.Interval) or not isinstance(node.this, exp.Literal):
@@ -151,7 +152,7 @@ def _interval_parts(node: exp.Expr | None) -> tuple[int, str] | None:
 
 
 class _Writer:
-    """Checks and rewrites the tree of one query."""
+    """Checks one query's tree, and rewrites it to its equivalent in Spark."""
 
     def __init__(self, query: Query) -> None:
         self._query = query
@@ -200,8 +201,8 @@ class _Writer:
     # Windows
 
     def rewrite_windows(self, tree: exp.Query) -> exp.Query:
-        """Replaces TUMBLE and HOP in FROM with a column ``window``. The columns window_start and window_end become
-        fields of this column."""
+        """Replaces TUMBLE and HOP in FROM with a column ``window``. References to the columns window_start and
+        window_end become references to fields of this column."""
         from sqlglot import exp
 
         for select in list(tree.find_all(exp.Select)):
@@ -270,7 +271,8 @@ class _Writer:
     # Allowed constructs
 
     def check(self, tree: exp.Expr) -> None:
-        """Raises SqlError NOT_SUPPORTED for the first node that is not on a list of supported constructs."""
+        """Raises SqlError NOT_SUPPORTED for the first node that is not in :mod:`.lists`, or whose use would have
+        another meaning in Spark."""
         from sqlglot import exp
 
         for node in tree.walk():
@@ -374,7 +376,7 @@ class _Writer:
     # Rewriting
 
     def rewrite(self, node: exp.Expr) -> exp.Expr:
-        """The node's equivalent in Spark."""
+        """Returns the node's equivalent in Spark."""
         from sqlglot import exp
 
         match node:
@@ -436,7 +438,7 @@ def _window_field(name: str) -> exp.Alias:
 
 
 def _column_name(item: exp.Expr) -> str:
-    """RisingWave's name for an unnamed column."""
+    """Returns the name that RisingWave gives to a column without an alias."""
     from sqlglot import exp
 
     if isinstance(item, exp.Cast):

@@ -35,8 +35,7 @@ _SHOW_CREATE = re.compile(rf"{BLANK}*+SHOW{BLANK}++CREATE\b", re.IGNORECASE)
 
 
 def could_be_ours(text: str) -> bool:
-    """True if, according to its first words, the text may be an rw_sql statement. The check takes less than a
-    microsecond."""
+    """True if the text's first words may begin an rw_sql statement. The check takes less than a microsecond."""
     return _FIRST_WORDS.match(text) is not None
 
 

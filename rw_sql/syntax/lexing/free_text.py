@@ -1,4 +1,4 @@
-"""Handles the text of the queries and expressions that the parser cuts out of statements."""
+"""Normalizes the text of the queries and expressions that the parser cuts out of statements."""
 
 from __future__ import annotations
 

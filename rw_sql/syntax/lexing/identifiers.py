@@ -16,15 +16,14 @@ RESERVED = frozenset({
     "RIGHT", "SELECT", "SIMILAR", "SOME", "SYMMETRIC", "TABLE", "TABLESAMPLE", "THEN", "TO", "TRAILING", "TRUE",
     "UNION", "UNIQUE", "USING", "VARIADIC", "VERBOSE", "WHEN", "WHERE", "WINDOW", "WITH",
 })  # fmt: skip
-"""PostgreSQL's reserved words, which can be names only in quotes."""
+"""PostgreSQL's reserved words. A reserved word can be a name only if it is quoted."""
 
 _QUOTED = RESERVED | {
     "CASCADE", "CONNECTOR", "FIXED", "IF", "LOCAL", "NONE", "RESTRICT", "SECRET", "SESSION", "TIME", "WATERMARK",
 }  # fmt: skip
-"""Words that are quoted when printed as names.
+"""The words that rw_sql quotes when it prints them as names.
 
-Besides the reserved words, these are words with which an rw_sql clause begins at a place where a name would also be
-allowed.
+These are the reserved words, and words that begin an rw_sql clause at a place where a name is also allowed.
 """
 
 
@@ -36,7 +35,7 @@ def quoted(name: str) -> str:
 
 
 PUBLIC = "public"
-"""The schema of objects whose names have no schema."""
+"""The schema of objects whose names are written without a schema."""
 
 
 def sql_name(key: str) -> str:
@@ -45,14 +44,14 @@ def sql_name(key: str) -> str:
 
 
 def key_parts(key: str) -> tuple[str, ...]:
-    """The parts of an object's name in the catalog, such as ``(orders,)`` in the schema ``public``, and ``(raw,
-    orders)`` in another schema."""
+    """Splits an object's name in the catalog into its parts: ``(orders,)`` for an object in the schema ``public``,
+    ``(raw, orders)`` for an object in the schema ``raw``."""
     schema, dot, name = key.partition(".")
     return (schema, name) if dot and schema and name else (key,)
 
 
 def quoted_for_spark(name: str) -> str:
-    """A name quoted for Spark."""
+    """Returns a name in Spark's quotes."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -71,5 +70,5 @@ def spark_name(key: str) -> str:
 
 
 def literal(text: str) -> str:
-    """The text in single quotes."""
+    """Returns the text as an SQL string in single quotes."""
     return "'" + text.replace("'", "''") + "'"

@@ -1,8 +1,8 @@
 """Handles invisible characters. A byte-order mark at the start of the text is ignored. Any other invisible character
 causes an error that names the character.
 
-Such characters often come from editors or web pages. If such a character were printed unchanged, it would be invisible
-in the error message too.
+Such characters often come from editors or web pages. The message names the character, because the character itself
+would be invisible in the message too.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ INVISIBLE = (
     r"\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u17b4\u17b5\u180b-\u180f"
     r"\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
 )
-"""The control and format characters, as the content of a regular expression's character class.
+"""The control and format characters, in the form for the inside of a character class (``[…]``) of a regular expression.
 
-Spaces of any width are not included, because they separate words (as in Spark) and occur in stored queries.
+Space characters of any width are excluded, because they separate words, as in Spark, and occur in stored queries.
 """
 
 # Characters without a name in ``unicodedata``.

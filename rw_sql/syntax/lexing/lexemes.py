@@ -1,5 +1,5 @@
-"""Finds where strings, quoted names, comments and statements end in a script, with the quoting rules of either rw_sql
-or Spark."""
+"""Finds where strings, quoted names, comments and statements end in a script, by the quoting rules of rw_sql or of
+Spark."""
 
 from __future__ import annotations
 
@@ -45,8 +45,7 @@ def lexeme_at(pattern: re.Pattern[str], text: str, position: int) -> tuple[re.Ma
 
 
 def lexemes(pattern: re.Pattern[str], text: str, position: int) -> Iterator[tuple[re.Match[str], int, bool]]:
-    """Returns the lexemes of a text from ``position`` on. Each lexeme has the form of the result of
-    :func:`lexeme_at`."""
+    """Returns the lexemes of a text from ``position`` on. Each lexeme is a tuple as returned by :func:`lexeme_at`."""
     while position < len(text):
         match, end, is_comment = lexeme_at(pattern, text, position)
         yield match, end, is_comment

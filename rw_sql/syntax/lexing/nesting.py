@@ -1,4 +1,4 @@
-"""Provides space on Python's stack for nested queries, and the error for a query that needs more space."""
+"""Sets Python's recursion limit for nested queries, and makes the error for a query that exceeds the limit."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import sys
 from rw_sql.errors import TOO_COMPLEX, Span, SqlError
 
 _FRAMES = 4_000
-"""The recursion limit that nested queries need. sqlglot calls up to 25 functions for one level of nesting, and rw_sql's
-own reader accepts 100 levels. The limit cannot be much higher, because it also applies to code in C, such as Python's
-JSON parser, whose stack would overflow."""
+"""The recursion limit that nested queries need. sqlglot nests up to 25 function calls for each level of a query, and
+rw_sql's own reader accepts 100 levels. The limit cannot be much higher: it also applies to recursive C code, such as
+Python's JSON parser, whose stack would overflow."""
 
 
 def allow_nesting() -> None:
-    """Raises Python's recursion limit to the value that queries with the permitted number of levels need. If the
-    process already has a higher limit, the limit is not changed."""
+    """Raises Python's recursion limit to the value that the deepest permitted queries need. A limit that is already
+    higher is not changed."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _FRAMES))
 
 

@@ -37,7 +37,8 @@ SECOND_WORDS: Mapping[str, frozenset[str]] = {
     "ALTER": _KINDS,
     "SHOW": _SHOWN,
 }
-"""Maps some first words to all words that can follow. After other first words, any word is accepted."""
+"""Maps a first word to all words that can follow it. After a first word that is not a key here, any word is
+accepted."""
 
 
 CLAUSES = frozenset({
@@ -57,8 +58,8 @@ _VERY_NEAR = 0.75
 
 
 def near_clause(word: str) -> str | None:
-    """The keyword of a query that is very similar to a mistyped word; None if no keyword is similar, or if the word is
-    itself a keyword."""
+    """The query keyword that is most similar to a mistyped word; None if no keyword is similar, or if the word itself
+    is a keyword."""
     if word.upper() in CLAUSES or len(word) < _SHORTEST:
         return None
     near = get_close_matches(word.upper(), sorted(CLAUSES), n=1, cutoff=_VERY_NEAR)
@@ -66,15 +67,15 @@ def near_clause(word: str) -> str | None:
 
 
 def clause_expected(near: str, word: str) -> str:
-    """The error message for a mistyped ``word`` in place of the keyword ``near`` of a query."""
+    """The error message for ``word``, which is a misspelling of the query keyword ``near``."""
     what = "a clause" if near in _CLAUSE_STARTS else "a keyword"
     return f"expected {what} such as {near}, found: {word}"
 
 
 def words_after(words: Sequence[str]) -> frozenset[str]:
-    """The words that Spark and Delta Lake accept after the first words of a statement (upper case).
+    """The words that Spark and Delta Lake accept after a statement's first ``words``, which are in upper case.
 
-    Empty if any name is accepted.
+    The result is empty if any word is accepted.
     """
     if words[:1] == ["EXPLAIN"]:
         words = words[1:]

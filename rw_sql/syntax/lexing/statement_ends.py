@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _COMPOUND = frozenset({"CASE", "FOR", "IF", "LOOP", "REPEAT", "WHILE"})
-"""Some statements inside a block end with END and their own first word, as IF ends with END IF. This constant contains
-the first words of these statements."""
+"""The first words of the statements inside a block that end with END and their own first word, as IF ends with END
+IF."""
 
 _BEFORE_STATEMENT = frozenset({";", "BEGIN", "DO", "ELSE", "LOOP", "REPEAT", "THEN"})
 _IN_CASE = frozenset({"ELSE", "THEN"})
 _FIRST_IN_BLOCK = FIRST_WORDS | _COMPOUND | {"CLOSE", "END", "FETCH", "ITERATE", "LEAVE", "SIGNAL", "("}
 _BEGIN_NOT = "BEGIN NOT"
-"""Stands for the lexemes BEGIN and NOT. These two lexemes begin a block if ATOMIC follows."""
+"""The text that represents the two lexemes BEGIN and NOT. They begin a block if ATOMIC follows."""
 
 
 class StatementEnd:
@@ -40,12 +40,12 @@ class StatementEnd:
         self._before = ""
         self._is_label = self._is_after_end = self._has_handler = False
         self.begins = False
-        """True if the last lexeme that is not a space or comment begins a statement of a block, or begins the label of
+        """True if the latest lexeme, ignoring spaces and comments, begins a statement inside a block, or the label of
         such a statement."""
 
     @property
     def is_plain(self) -> bool:
-        """True once the first words have shown that the statement is not a block."""
+        """True after the first words have shown that the statement is not a block."""
         return self._state == "plain"
 
     @property
@@ -121,7 +121,7 @@ class StatementEnd:
 
 
 def _is_name(word: str) -> bool:
-    """True for a name, including a quoted name."""
+    """True if the lexeme is a name. The name may be quoted."""
     return word[0] in '`"' or ((word[0].isalnum() or word[0] == "_") and not word.isdecimal())
 
 
@@ -130,7 +130,7 @@ def statement_lexemes(text: str, position: int) -> Iterator[tuple[re.Match[str],
     element has four values: the match of the regular expression at the beginning of the lexeme, the position of the
     lexeme's end, whether the lexeme is a comment, and whether the lexeme ends the statement.
 
-    The statement's first words decide which quoting rules apply.
+    The statement's first words decide whether the quoting rules of rw_sql or of Spark apply.
     """
     statement = StatementEnd()
     pattern = OURS if could_be_ours(text[position : position + 4096]) else SPARKS
@@ -143,8 +143,8 @@ def statement_lexemes(text: str, position: int) -> Iterator[tuple[re.Match[str],
 
 def starts_in_block(text: str) -> Iterator[int]:
     """Returns the positions at which the statements of a block ``BEGIN … END`` of Spark begin. The statements in inner
-    blocks, in IF, in CASE and in loops are included. The result is empty for other statements. A label does not begin a
-    statement."""
+    blocks, in IF, in CASE and in loops are included. For a statement that is not a block, the result is empty. If a
+    statement has a label, the position is that of the statement, not of the label."""
     statement = StatementEnd()
     begin = None
     for match, _, is_comment in lexemes(SPARKS, text, 0):

@@ -1,7 +1,7 @@
 """Converts text to tokens with one regular expression.
 
-Each character of an operator is a separate token. Longer operator tokens are not needed, because queries and
-expressions are cut out as text, by position.
+Each character of an operator is a separate token. Tokens for whole operators are not needed, because queries and
+expressions are cut out of the text by position.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ NUMBER, PUNCTUATION, END = "number", "punctuation", "end"
 
 
 class Token:
-    """One token with its position. ``value`` is the token's meaning: an unquoted and folded name, or a string's
-    content."""
+    """One token with its position. ``value`` is the token's meaning: a name without quotes and folded to lower case
+    unless quoted, or a string's content."""
 
     __slots__ = ("column", "end", "kind", "line", "parts", "start", "text", "upper", "value")
 
@@ -50,9 +50,10 @@ _LONG = {STRING: "a string", QUOTED: "a quoted name", BACKQUOTED: "a quoted name
 
 
 def found(token: Token) -> str:
-    """The token in the form for messages. This is the token's text, if the text is short.
+    """The token as messages show it. A short token is shown as its text.
 
-    A long text is never shortened, because a message that contains only a part of a secret could not be masked.
+    A long text is never truncated: masking finds only whole secrets, so a part of a secret would stay visible in the
+    message.
     """
     if token.kind == END:
         return "EOF"
@@ -203,9 +204,9 @@ def unterminated(what: str, mark: str, span: Span) -> SqlError:
 def unclosed_comment(text: str, start: int) -> SqlError:
     """The error for the block comment that starts at ``start`` and does not end.
 
-    Comments can be nested. If a ``/*`` inside the comment is therefore paired with the ``*/`` that should end the
-    comment, the error names the inner ``/*``. If the inner ``/*`` is part of a word, such as the path ``in/*.csv``, the
-    error also points at the inner ``/*``.
+    Comments can be nested, so the ``*/`` that should end the comment may have ended an inner ``/*``. In this case, the
+    error names the inner ``/*``. If the inner ``/*`` is part of a word, such as the path ``in/*.csv``, the error also
+    points at it.
     """
     inner = text.find("/*", start + 2, max(text.find("*/", start + 2), 0))
     if inner > start + 2 and not text[inner - 1].isspace():

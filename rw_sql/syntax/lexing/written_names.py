@@ -1,4 +1,4 @@
-"""Finds names in the form in which a statement writes them, for hints that repeat these names."""
+"""Finds names exactly as a statement writes them, for hints that repeat these names."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _NAMES = (WORD, QUOTED, BACKQUOTED)
 
 
 def whole_names(tokens: Sequence[Token]) -> list[Token]:
-    """Returns the tokens, with one token of kind WORD for each dotted name. For example, ``public.orders`` is one token
-    instead of three."""
+    """Returns the tokens, with each dotted name combined into one token of kind WORD. For example, ``public.orders`` is
+    one token instead of three."""
     found: list[Token] = []
     at = 0
     while at < len(tokens):

@@ -1,5 +1,5 @@
-"""Finds examples for hints in the grammar. The hint of a syntax error shows an example of the grammar that begins with
-the same words as the statement."""
+"""Chooses examples from the grammar for hints. The hint of a syntax error shows a grammar example that begins with the
+same words as the faulty statement."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _PARTS = "parts.lark"
 _BESIDE = frozenset({
     "SHOW timezone", "REFRESH SCHEMA", "ALTER SYSTEM SET enable_unsafe_ops = true", "CONFIRM '3f9a52c0'",
 })  # fmt: skip
-"""Examples that are never shown in hints: parts of statements, rarely used statements, and statements that give
-consent."""
+"""Examples that hints never show: parts of statements, rarely used statements, and statements that give consent to an
+unsafe effect."""
 
 _LONGEST = 130
 
 _CONSENTS = frozenset({"ALLOW", "CASCADE", "REASON"})
 _SWITCHES = frozenset({"VALIDATE", "REDISCOVER"})
-"""The options of WITH that give consent.
+"""The WITH options that give consent.
 
 An example is cut before a WITH with such an option, so that pasting the example does not give consent.
 """
@@ -49,7 +49,8 @@ def _examples() -> tuple[tuple[str, tuple[Token, ...]], ...]:
 
 
 def _without_consent(text: str) -> tuple[str, tuple[Token, ...]]:
-    """Returns an example and its tokens. Both end before a clause that gives consent, such as ALLOW or CASCADE."""
+    """Returns an example and its tokens, both cut before the first clause that gives consent, such as ALLOW or
+    CASCADE."""
     tokens = tuple(token for token in scan(text) if token.text)
     for at, token in enumerate(tokens):
         is_switched = token.upper == "WITH" and any(switch.upper in _SWITCHES for switch in tokens[at + 1 : at + 3])
@@ -59,10 +60,10 @@ def _without_consent(text: str) -> tuple[str, tuple[Token, ...]]:
 
 
 def example_like(before: Sequence[Token]) -> str | None:
-    """Returns the shortest example of the grammar that begins with the same keywords. The statement's names are
-    inserted into this example.
+    """Returns the shortest example of the grammar that begins with the statement's keywords, with the statement's names
+    inserted.
 
-    Returns None if no example fits, or if the example is long.
+    Returns None if no example fits, or if the example is too long for a hint.
     """
     statement = [token for token in before if not (token.kind == WORD and token.upper == "EXPLAIN")]
     if not statement:
@@ -97,8 +98,8 @@ def completed(before: Sequence[Token], keyword: str, token: Token) -> str | None
 
 
 def _with_names(text: str, tokens: Sequence[Token], statement: Sequence[Token]) -> str:
-    """Returns the example with the statement's names inserted. Strings are not inserted, because they may be
-    secrets."""
+    """Returns the example with the statement's names inserted. The statement's strings are not inserted, because they
+    may be secrets."""
     is_acting = tokens[0].text in _ACTING
     if tokens[0].text not in _NAMING and len(tokens) > len(statement):
         start = tokens[len(statement)].start
@@ -120,8 +121,8 @@ _ACTING = frozenset({"ALTER", "CANCEL", "INJECT", "RESET", "REWIND", "SKIP", "UN
 placeholders instead of values, so that users do not paste an example's value by mistake."""
 
 _NAMING = frozenset({"CREATE", "REPLACE"})
-"""The first words of statements that define objects. Other statements refer to existing objects, so the examples of
-other statements have placeholders instead of names."""
+"""The first words of statements that define objects. All other statements refer to existing objects, so their examples
+have placeholders instead of names."""
 
 _NAMED = re.compile(
     r"\b(?P<kind>CONNECTION|SCHEMA|SECRET|SINK|SOURCE|TABLE|VIEW)(?: IF EXISTS| SPLITS| OFFSETS| CONTINUITY)? "
@@ -149,7 +150,7 @@ _VALUES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...
 
 
 def _without_values(text: str) -> str:
-    """Returns the end of an example, with placeholders instead of the values."""
+    """Returns the rest of an example, with placeholders instead of its values."""
     for pattern, placeholder in _VALUES:
         text = pattern.sub(placeholder, text)
     return text
@@ -166,7 +167,7 @@ def _is_fixed(token: Token) -> bool:
 def _alike(statement: Sequence[Token], example: Sequence[Token]) -> int:
     """The number of tokens that a statement and an example have in common at their beginning.
 
-    All names count as equal, and so do all strings and all numbers.
+    For this comparison, all names are equal, all strings are equal, and all numbers are equal.
     """
     count = 0
     for mine, other in zip(statement, example, strict=False):

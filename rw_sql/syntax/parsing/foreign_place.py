@@ -1,4 +1,5 @@
-"""Represents the position in a statement at which a form of another SQL dialect occurs, and the error for this form."""
+"""Defines the place in a statement at which a form of another SQL dialect occurs, and the content of the error for the
+form."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class Place:
 
     @property
     def words(self) -> list[str]:
-        """The words before the token, in upper case."""
+        """The statement's words before the token, in upper case."""
         return [other.upper for other in self.before]
 
     def follows(self, most: int) -> list[str]:
@@ -35,7 +36,8 @@ class Place:
         return [other.upper for other in self.after[:most]]
 
     def name(self, at: int, default: str = "a_name") -> str:
-        """The name at position ``at`` after the token, as written in the statement; ``default`` if there is no name."""
+        """The name at index ``at`` among the tokens after the unexpected token, as written; ``default`` if that token
+        is no name."""
         return name_at(self.after, at, default)
 
 
@@ -55,7 +57,7 @@ class ForeignForm:
     code: ErrorCode = SYNTAX_ERROR
 
     def error(self, token: Token, met: str) -> SqlError | None:
-        """The error for the form; None if the form has no message of its own. ``met`` is the unexpected token in the
-        form for messages."""
+        """The error for the form; None if the form has no message of its own. ``met`` is the unexpected token as
+        messages show it."""
         message = self.message if self.expected is None else f"expected {self.expected}, found: {met}"
         return None if message is None else SqlError(self.code, message, hint=self.hint, span=self.span or token.span)

@@ -1,4 +1,4 @@
-"""Converts column types that are written with angle brackets as in Flink SQL and Spark: ``MAP<VARCHAR,
+"""Converts column types that use angle brackets, as in Flink SQL and Spark, to rw_sql's form: ``MAP<VARCHAR,
 ARRAY<INT>>``."""
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def generic_type(tokens: Sequence[Token]) -> str | None:
     """Returns the type that begins with the first token, in rw_sql's form: ``MAP(VARCHAR, INT[])``.
 
-    Returns None if the type contains forms other than names, names with numbers in round brackets, ARRAY, MAP, STRUCT,
-    ROW and ``[]``.
+    Returns None if the type contains anything but names, names with numbers in round brackets, ARRAY, MAP, STRUCT, ROW
+    and ``[]``.
     """
     found = _read(tokens, 0, 0)
     return None if found is None else found[0]
@@ -28,7 +28,8 @@ _DEEPEST = 10
 
 
 def _read(tokens: Sequence[Token], at: int, depth: int) -> tuple[str, int] | None:
-    """Returns the type at a position, and the position after the type. The type is nested in ``depth`` other types."""
+    """Returns the type at a position, and the position after the type. ``depth`` is the number of types that enclose
+    this type."""
     if depth > _DEEPEST:
         return None
     texts = [token.text for token in tokens[at : at + 2]]

@@ -1,5 +1,5 @@
-"""Combines the tokens of a query, an expression or an option key into a single token at places where the grammar
-expects such a token."""
+"""Combines the tokens of a query, an expression or an option key into a single token, where the grammar expects one of
+these parts."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Place(Protocol):
     last: int
 
     def end(self) -> Token:
-        """The token that marks the end of the statement."""
+        """The END token for the end of the statement."""
         ...
 
 
 def option_key(place: Place) -> Token | None:
-    """Cuts out a dotted key, if a dotted key begins at this position. A key may contain any word, including keywords.
-    Quoted parts of a key keep their case."""
+    """Cuts out the dotted option key that begins at this position, if any. A key may contain any word, including
+    keywords. Quoted parts of a key keep their case."""
     tokens, at, last = place.tokens, place.at, place.last
     if at >= last or tokens[at].kind not in (WORD, QUOTED):
         return None

@@ -1,9 +1,9 @@
 """Provides the LALR tables for grammar/*.lark. Lark builds the tables, and :mod:`rw_sql.syntax.parsing.parser` uses
 them.
 
-Because building takes a fifth of a second, the tables of the current grammar are stored in ``grammar/tables.json``,
-which ``python -m rw_sql.syntax`` regenerates. If the file does not match the grammar, the tables are built at load
-time.
+Building the tables takes a fifth of a second. The tables of the current grammar are therefore stored in
+``grammar/tables.json``, which ``python -m rw_sql.syntax`` regenerates. If the file does not match the grammar, the
+tables are built at load time.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any
 from rw_sql.assets import list_assets, read_asset
 
 CAPTURES = ("OPTION_KEY", "QUERY", "EXPRESSION")
-"""Where the grammar expects one of these terminals, the parser cuts the text of the terminal out of the statement."""
+"""The terminals for free text. Where the grammar expects one of them, the parser cuts its text out of the statement."""
 
 VALUES = frozenset({"NAME", "WORD", "STRING", "NUMBER", *CAPTURES})
-"""Terminals with a value. All others are keywords and punctuation."""
+"""The terminals whose tokens have a value. All other terminals are keywords and punctuation."""
 
 SIGNS = {
     "(": "LPAR", ")": "RPAR", "[": "LSQB", "]": "RSQB", "<": "LESSTHAN", ">": "MORETHAN", ",": "COMMA", ".": "DOT",
     "=": "EQUAL", "-": "MINUS", "+": "PLUS", "*": "STAR",
 }  # fmt: skip
-"""Lark's names for the quoted characters in the grammar."""
+"""Lark's names for the punctuation characters that the grammar has in quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ class Tables:
     """The automaton. For each state, the tables have the action for each terminal (a state to shift to, or a
     reduction), and the goto table.
 
-    ``spelled`` maps a word to the keywords that begin with this word, for example IF to IF_NOT_EXISTS and IF_EXISTS.
-    The longest keyword comes first, and each keyword comes with its words. ``captures`` maps a state to the terminal
-    whose free text is cut out in this state. ``starts`` maps a start rule to the state in which the rule begins, and
-    ``accepts`` maps the rule to the state in which the rule is complete.
+    ``spelled`` maps a word to the keywords that begin with this word and to each keyword's words, for example IF to
+    IF_NOT_EXISTS and IF_EXISTS. The longest keyword comes first. ``captures`` maps a state to the terminal whose free
+    text is cut out in this state. ``starts`` maps a start rule to the state in which the rule begins, and ``accepts``
+    maps the rule to the state in which the rule is complete.
     """
 
     actions: tuple[Actions, ...]
@@ -118,8 +118,8 @@ def load_tables(kept: dict[str, Any]) -> Tables:
 
 
 def _capture(row: Actions) -> str | None:
-    """Returns the terminal whose free text is cut out in a state. Only shifts are considered, because the tables also
-    contain reductions for terminals that cannot follow in this state."""
+    """Returns the terminal whose free text is cut out in a state. Only shifts count, because a state also has
+    reductions for terminals that cannot follow there."""
     found = [terminal for terminal in CAPTURES if type(row.get(terminal)) is int]
     assert len(found) < 2, f"several terminals would be cut out in one state: {found}"
     return found[0] if found else None
@@ -134,9 +134,9 @@ def _spelled(keywords: frozenset[str]) -> Spelled:
 
 
 def build_tables(text: str, starts: tuple[str, ...] = ("statement",)) -> dict[str, Any]:
-    """Builds the tables for a grammar, in a form that fits JSON. The result is deterministic.
+    """Builds the tables for a grammar, as values that JSON can represent. Equal grammars give equal tables.
 
-    Raises lark.exceptions.GrammarError if the grammar is ambiguous (``strict``).
+    Lark builds them with ``strict``, which raises lark.exceptions.GrammarError if the grammar is ambiguous.
     """
     from lark import Lark
     from lark.lexer import Lexer
@@ -190,7 +190,7 @@ def _is_terminal(symbol: str) -> bool:
 
 
 def _numbered(states: Any, starts: list[Any]) -> dict[Any, int]:
-    """Numbers the states by a breadth-first search, because Lark's numbers differ from run to run."""
+    """Numbers the states by a breadth-first search, because Lark numbers the states differently in each run."""
     from lark.parsers.lalr_analysis import Shift
 
     number = {start: at for at, start in enumerate(starts)}

@@ -1,5 +1,5 @@
-"""Makes hints for statements that use the syntax of Materialize: FROM, TO and INTO with the name of a system, IN
-CLUSTER, and ENVELOPE."""
+"""Makes hints for statements in Materialize's syntax: FROM, TO and INTO with the name of a system, IN CLUSTER, and
+ENVELOPE."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ CONNECTIONS = {
     "POSTGRES": "type = 'postgres', hostname = '…', …",
     "POSTGRESQL": "type = 'postgres', hostname = '…', …",
 }
-"""The properties of a connection."""
+"""The properties of a connection, by the first word of the system's name in Materialize."""
 
 SINKS = {
     "ICEBERG": "connector = 'iceberg', database.name = '…', table.name = '…', …",
     "POSTGRES": "connector = 'jdbc', jdbc.url = 'jdbc:postgresql://host:5432/a_database', table.name = '…', …",
     "POSTGRESQL": "connector = 'jdbc', jdbc.url = 'jdbc:postgresql://host:5432/a_database', table.name = '…', …",
 }
-"""The properties of sinks that have no format."""
+"""The properties of sinks that have no format, by the system's name in Materialize."""
 
 _INSTEAD = {
     **dict.fromkeys(
@@ -56,16 +56,16 @@ _INSTEAD = {
     ),
     "WEBHOOK": "let the sender write to a Kafka topic, and create a source that reads this topic",
 }
-"""Maps systems for which rw_sql has no connector, by the first word of the system's name, to an instruction to use
-something else."""
+"""Maps a system for which rw_sql has no connector to advice on what to use instead. The key is the first word of the
+system's name."""
 
 _CONNECTED_OTHERWISE = {
     "AWS": "for Kinesis, CREATE CONNECTION {0} WITH (type = 'kinesis', aws.region = '…', …); for S3, CREATE CONNECTION "
     "{0} WITH (type = 's3', s3.region = '…', …)",
     "SSH": "open the tunnel outside rw_sql, and use its local address",
 }
-"""Maps connections that rw_sql does not have, by the first word of the connection's type, to the statement or option to
-use instead. ``{0}`` is the name of the connection."""
+"""Maps a connection type that rw_sql does not have to the statement or option to use instead. The key is the first word
+of the type. ``{0}`` is the name of the connection."""
 
 _FILES = (
     "connector = 'fs' writes files on the host that runs the jobs, 'deltalake' and 'iceberg' write tables in an object "
@@ -83,7 +83,7 @@ OF_SINK = "WITH (connector = …)"
 
 
 def materialize_form(place: Place) -> str | ForeignForm | None:
-    """Returns the hint or the error for a form of Materialize; None for any other form."""
+    """Returns the hint or the error if the unexpected token belongs to Materialize's syntax; otherwise None."""
     words, kind = place.words, (place.follows(1) or [""])[0]
     match words[:2], place.token.upper:
         case ["CREATE", "SOURCE"], _ if _is_from_system(place):
@@ -120,7 +120,7 @@ def materialize_form(place: Place) -> str | ForeignForm | None:
 
 
 def _is_from_system(place: Place) -> bool:
-    """True after CREATE SOURCE name FROM KAFKA and similar words."""
+    """True if the place is directly after words such as CREATE SOURCE name FROM KAFKA."""
     from_, named = place.words[-2:-1], place.before[-3:-2]
     is_system = place.token.kind == WORD or (place.token.text == "(" and place.words[-1] in (*STREAMS, *DATABASES))
     return from_ == ["FROM"] and is_system and bool(named) and named[0].kind in (WORD, QUOTED)
@@ -152,8 +152,8 @@ def _names_of_connectors(suffix: str) -> tuple[str, ...]:
 
 
 def _none_of(key: str, does: str, whole: str, system: str, known: Sequence[str], word: str) -> str:
-    """The hint for a system whose name may be a known ``connector`` or ``type``. The option in WITH must contain this
-    name. ``word`` is the word before the system's name."""
+    """The hint for a system whose name may be a known ``connector`` or ``type``. In rw_sql, the name belongs in that
+    option of WITH. ``word`` is the word before the system's name."""
     names = {name: name.replace("-", "_") for name in known}
     near = [name for name, plain in names.items() if system.lower() in (plain, plain.split("_")[0])]
     if near:
@@ -175,8 +175,8 @@ def _system(tokens: Sequence[Token]) -> str:
 
 
 def _topic(tokens: Sequence[Token], shared: str) -> str:
-    """Returns the properties besides the connector and the connection. These are the property for Materialize's ``TOPIC
-    '…'``, and ``…`` in place of the properties that are not known."""
+    """Returns the properties that follow the connector and the connection: the property for Materialize's ``TOPIC
+    '…'``, and ``…`` in place of unknown properties."""
     found = next((after for word, after in pairwise(tokens) if word.upper == "TOPIC"), None)
     is_plain = found is not None and found.kind == STRING and _PLAIN.fullmatch(found.value) is not None
     if found is None or not is_plain:
@@ -189,15 +189,16 @@ _ADDRESS = re.compile(r"https?://[\w.-]+(?::\d+)?|[\w.-]+:\d+")
 
 
 def _format_of_rows(place: Place) -> str:
-    """Returns the clause FORMAT … ENCODE … for Materialize's FORMAT without an envelope; ``…`` if the clause is not
-    known."""
+    """Returns rw_sql's clause FORMAT … ENCODE … for Materialize's FORMAT without ENVELOPE; ``…`` if the format has no
+    known equivalent."""
     words = place.follows(len(place.after))
     encode = dict(pairwise(words)).get("FORMAT", "")
     return f"FORMAT PLAIN ENCODE {encode}" if encode in ("CSV", "JSON") and "ENVELOPE" not in words else "…"
 
 
 def _address_after(word: str, tokens: Sequence[Token]) -> str | None:
-    """The address after a word such as BROKER; None if there is no address, or if the address may contain a login."""
+    """The address after a word such as BROKER; None if there is no address, or if the address may contain a user name
+    or password."""
     found = next((after for before, after in pairwise(tokens) if before.upper == word), None)
     is_plain = found is not None and found.kind == STRING and _ADDRESS.fullmatch(found.value) is not None
     return found.value if found is not None and is_plain else None
@@ -221,8 +222,8 @@ def _connection_to(place: Place) -> str:
 
 
 def _format(envelope: str, words: Sequence[str]) -> str:
-    """The clause FORMAT … ENCODE … for an envelope. ``words`` are the statement's words. If the envelope supports the
-    encoding in ``words``, the result has this encoding; otherwise, it has JSON."""
+    """The clause FORMAT … ENCODE … for an envelope. ``words`` are the statement's words. The result has the encoding in
+    ``words`` if the envelope supports it; otherwise JSON."""
     encode = next((after for word, after in pairwise(words) if word == "ENCODE"), "JSON")
     is_of_sink = words[:2] == ["CREATE", "SINK"]
     if encode not in (_PAIRS_OF_SINKS if is_of_sink else _PAIRS)[envelope]:
@@ -236,8 +237,8 @@ SCHEMAS = {"AVRO": " (schema.registry = '…')", "PROTOBUF": " (message = '…',
 
 
 def _other_encoding(envelope: str, words: Sequence[str]) -> str:
-    """Returns the end of a hint if the encoding in the hint differs from the encoding in the statement with these
-    words. Otherwise, returns the empty string."""
+    """Returns the end of a hint that proposes another encoding than the statement, whose words are ``words``. Returns
+    the empty string if the encodings are equal."""
     encode = next((after for word, after in pairwise(words) if word == "ENCODE"), "JSON")
     is_of_sink = words[:2] == ["CREATE", "SINK"]
     known = (_PAIRS_OF_SINKS if is_of_sink else _PAIRS)[envelope]
@@ -287,8 +288,8 @@ def _sink_into(place: Place) -> str:
 
 def _keyed_table(before: Sequence[Token], *, has_key_schema: bool) -> str:
     """``CREATE TABLE name (first_column PRIMARY KEY) WITH (…) `` for the source or table that begins with these tokens;
-    empty if the source or table already has a primary key. If ``has_key_schema`` is true, a schema may provide the
-    primary key."""
+    empty if the source or table already has a primary key. If ``has_key_schema`` is true, the schema of the records'
+    keys may provide the primary key."""
     words = [token.upper for token in before]
     if "PRIMARY" in words:
         return ""

@@ -38,8 +38,7 @@ OF_OTHERS = {
     "STREAM": "CREATE SOURCE reads a topic; CREATE MATERIALIZED VIEW keeps a query over it up to date",
     "SUBSCRIPTION": "CREATE SINK sends the changes of a table or view",
 }
-"""Hints for statements that rw_sql does not have. The key of each hint is the word in the statement that rw_sql does
-not expect."""
+"""Hints for statements that rw_sql does not have, by the statement's unexpected word."""
 
 _QUOTES = {"‘": "'", "’": "'", "“": '"', "”": '"'}
 _KEY = re.compile(r"[A-Za-z_][\w.-]*")
@@ -54,7 +53,7 @@ def foreign_form(
     recognized.
 
     ``accepted`` are the terminals that the grammar accepts at this token. ``before`` and ``after`` are the statement's
-    tokens that precede and follow it.
+    tokens before and after the unexpected token.
     """
     first, *rest = whole_names([token, *after])
     opening = before[1:] if len(before) > 1 and before[0].upper == "EXPLAIN" else before
@@ -114,8 +113,8 @@ def _types(place: Place) -> str | ForeignForm | None:
 
 
 def _metadata(place: Place) -> str:
-    """The hint for a column that is declared with Flink SQL's METADATA. FROM names the metadata field. Without FROM,
-    the metadata field has the name of the column."""
+    """The hint for a column that is declared with Flink SQL's METADATA. The metadata field is named after FROM or,
+    without FROM, has the column's name."""
     depth, at = 0, len(place.before)
     while at and (depth or place.before[at - 1].text not in ("(", "<", ",")):
         at -= 1
@@ -240,8 +239,8 @@ _POSITION = "'a_split' = …"
 
 
 def _to_position(source: str, target: str) -> str:
-    """The hint for a REWIND to a position. INJECT moves a source to a position, but keeps the rows that were already
-    read."""
+    """The hint for a REWIND to a position. The hint proposes INJECT, which moves a source to a position, but keeps the
+    rows that the source has already read."""
     return (
         f"REWIND goes to an operation, which SHOW UNSAFE OPERATIONS FOR {source} lists; to read again and keep the "
         f"rows: PAUSE SOURCE {source}, then INJECT SOURCE OFFSETS {source} TO {target}"
@@ -249,7 +248,7 @@ def _to_position(source: str, target: str) -> str:
 
 
 def _unquoted_split(place: Place) -> ForeignForm | None:
-    """The error for a split that is written without quotes: ``orders:0`` or ``0``."""
+    """The error for a split identifier without quotes: ``orders:0`` or ``0``."""
     token, words = place.token, place.words
     if "STRING" not in place.accepted or token.kind not in (WORD, NUMBER) or words[:1] == ["CREATE"]:
         return None
@@ -282,8 +281,8 @@ _REQUIRED = (
     (re.compile(rf"(?:EXPLAIN )?CREATE (?:OR REPLACE )?CONNECTION {_NAMED}"), OF_CONNECTION),
     (re.compile(rf"(?:EXPLAIN )?CREATE (?:OR REPLACE )?SINK {_NAMED} FROM \S+(?: \. \S+)*"), OF_SINK),
 )
-"""Beginnings of statements, each with the clause that must follow. The grammar accepts the end of the statement in
-place of this clause, because a later check refuses a statement without the clause."""
+"""Beginnings of statements, each with the clause that must follow. The grammar accepts a statement without the clause,
+and a later check refuses the statement."""
 
 
 def _required(place: Place) -> ForeignForm | None:

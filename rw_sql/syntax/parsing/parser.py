@@ -1,9 +1,9 @@
 """Parses tokens into a statement. The parser runs the LALR automaton, and classifies each token according to the
 terminals that the grammar accepts at that point.
 
-The automaton's state decides whether a word is a keyword or a name, and whether free text (a query, an expression,
-an option key) is cut out. A word is therefore a keyword only where the grammar expects that keyword, and ``secret =
-secret secret`` parses.
+The automaton's state decides whether a word is a keyword or a name, and whether free text (a query, an expression, an
+option key) is cut out. Therefore, a word is a keyword only where the grammar expects that keyword, and a text such as
+``secret = secret secret`` is valid.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ _ONLY_BEFORE = {
     "FIXED": frozenset({"("}),
     "MAP": frozenset({"("}),
 }
-"""Keywords that count as names unless one of these tokens follows."""
+"""Keywords that are keywords only if one of these tokens follows. Otherwise, they are names."""
 
 
 class Parser:
-    """Parses one statement. ``tokens[first:last]`` are the statement's tokens, and ``text`` is the whole script."""
+    """Parses one statement. The statement consists of ``tokens[first:last]``, and ``text`` is the text of the whole
+    script."""
 
     __slots__ = ("accept", "at", "first", "last", "states", "tables", "text", "tokens", "values")
 
@@ -56,7 +57,7 @@ class Parser:
         self.values: list[Any] = []
 
     def parse(self) -> Any:
-        """Parses the statement and returns the start rule's value.
+        """Parses the statement and returns the value of the start rule.
 
         Raises SqlError SYNTAX_ERROR at the first unexpected token.
         """
@@ -97,7 +98,7 @@ class Parser:
         return None if token is None else (terminal, token)
 
     def reduce(self, rule: Reduction) -> None:
-        """Reduces by a rule: replaces the symbols of the rule on the stacks with the rule's value."""
+        """Performs a reduction: replaces the symbols of a rule on top of the stacks with the rule's value."""
         states, values, size = self.states, self.values, rule.size
         if size:
             tail = values[-size:]
@@ -121,7 +122,7 @@ class Parser:
         states.append(self.tables.goto[states[-1]][rule.origin])
 
     def terminal(self) -> tuple[str, Token]:
-        """The terminal for the next token in this state. Advances past the token."""
+        """Classifies the next token in this state, moves past the token, and returns its terminal."""
         token = self.tokens[self.at] if self.at < self.last else self.end()
         kind = token.kind
         if kind == WORD:
@@ -142,7 +143,7 @@ class Parser:
         return _KINDS.get(kind, kind), token
 
     def end(self) -> Token:
-        """The token that marks the end of the statement, right after its last token."""
+        """An END token, located right after the statement's last token."""
         if self.last == 0 or self.at == 0:
             return self.tokens[self.last]
         before = self.tokens[self.last - 1]
@@ -163,8 +164,8 @@ class Parser:
         return needed is None or (after < self.last and tokens[after].upper in needed)
 
     def can_shift(self, terminal: str) -> bool:
-        """True if the grammar accepts this terminal now. Reductions are simulated, because the tables also contain
-        reductions for terminals that cannot follow."""
+        """True if the grammar accepts this terminal now. The reductions before the shift are simulated, because the
+        tables also contain reductions for terminals that cannot follow."""
         actions, goto = self.tables.actions, self.tables.goto
         action = actions[self.states[-1]].get(terminal)
         if action is None or isinstance(action, int):
@@ -193,7 +194,7 @@ class Parser:
 
 
 def _placed(error: SqlError, token: Token) -> SqlError:
-    """The error that a rule's action raised. If the error has no position, it gets the position of the token after the
+    """The error that a rule's action raised. An error without a position gets the position of the token after the
     rule."""
     if error.span is None:
         error.span = token.span

@@ -92,8 +92,8 @@ def _parse(text: str, tokens: list[Token], first: int, last: int) -> Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptStatement:
-    """One statement of a script, which is a statement of rw_sql or of Spark. The fields are the statement's text
-    without ``;``, and the statement's position in the script."""
+    """One statement of a script, which is a statement of rw_sql or of Spark. The fields contain the statement's text,
+    without ``;``, and the text's position in the script."""
 
     text: str
     start: int
@@ -101,9 +101,8 @@ class ScriptStatement:
     column: int
 
     def locate(self, error: SqlError, script: str, file: str | None = None) -> SqlError:
-        """Relocates an error of this statement to its position in the script. If the error was not located in its
-        statement before, asterisks replace the secrets of the statement and of the script in the error's message and
-        hint."""
+        """Changes an error's position from the statement to the script. If the error has not been located in a text
+        before, asterisks replace the secrets of the statement and of the script in the error's message and hint."""
         if error.span is not None:
             is_located = error.text is not None
             error.located(self.text)
@@ -129,10 +128,10 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
     """Splits a script into its statements of rw_sql and Spark, without parsing these statements.
 
     A ``;`` in a string, a quoted name, a comment, dollar quotes or a block ``BEGIN … END`` of Spark does not end a
-    statement. The first words of a statement decide which quoting rules apply. Pieces with only comments are skipped. A
-    byte-order mark before a statement is skipped too. This function never raises an error. An unterminated token or
-    block extends to the end of the script, and parsing reports the error. Therefore, a comment that does not end is
-    kept, as a part of a statement or as a separate statement.
+    statement. The first words of a statement decide which quoting rules apply. Pieces that contain only comments, and a
+    byte-order mark before a statement, are skipped. This function never raises an error. An unterminated token or block
+    extends to the end of the script, and the parser reports the error later. For this purpose, an unterminated comment
+    is kept as part of a statement, or as a statement of its own.
     """
     found: list[ScriptStatement] = []
     start = counted = 0
@@ -151,7 +150,7 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
 
 def _piece(text: str, start: int) -> tuple[int, int | None, int]:
     """Returns the end of the statement that starts at ``start`` (the position of its ``;``), and the statement's range.
-    The range excludes surrounding white space and comments, but includes a comment that does not end."""
+    The range excludes surrounding white space and comments, but includes an unterminated comment."""
     first, last = None, start
     for match, end, is_comment, is_end in statement_lexemes(text, start):
         if is_end:
@@ -165,7 +164,7 @@ def _piece(text: str, start: int) -> tuple[int, int | None, int]:
 
 
 def without_strings(text: str) -> str:
-    """Returns a Spark statement, in which spaces replace strings and comments. The length does not change."""
+    """Returns a Spark statement with its strings and comments replaced by spaces. The text's length does not change."""
     pieces = []
     for match, end, is_comment in lexemes(SPARKS, text, 0):
         hidden = is_comment or match[0][-1] in "'\"" or match["dollar"]
@@ -174,7 +173,8 @@ def without_strings(text: str) -> str:
 
 
 def open_quote(text: str) -> Span | None:
-    """The opening mark of an unterminated string, quoted name or comment in a Spark statement."""
+    """The opening mark of the unterminated string, quoted name or comment in a Spark statement; None if there is
+    none."""
     for match, end, _ in lexemes(SPARKS, text, 0):
         mark = re.match(r"[rR]?['\"`]|/\*", match[0])
         if mark is None or end < len(text):
@@ -198,8 +198,8 @@ def open_bracket(text: str) -> Span | None:
 
 
 def unclosed_quote(text: str) -> SqlError | None:
-    """The error for an unterminated string, quoted name or comment in a Spark statement; None if the statement has no
-    such part."""
+    """The error for an unterminated string, quoted name or comment in a Spark statement; None if every such part is
+    terminated."""
     quote = open_quote(text)
     if quote is None:
         return None
@@ -234,8 +234,8 @@ def unclosed_block(text: str) -> SqlError | None:
 def refuse_unclosed(text: str) -> None:
     """Raises SqlError if a string, quoted name, comment, ``(`` or block of a Spark statement does not end.
 
-    In a statement with free text, such as a path, Spark accepts an unclosed part. This function refuses an unclosed
-    quote even in such a statement, because the quote hides the statements after it.
+    Spark accepts an unclosed part in a statement that contains free text, such as a path. This function refuses an
+    unclosed quote even there, because the following statements of the script would become part of the quoted text.
     """
     is_free = _FREE_TEXT.match(text) is not None
     error = unclosed_quote(text)
@@ -248,7 +248,7 @@ def refuse_unclosed(text: str) -> None:
 def refuse_invisible(text: str) -> None:
     """Raises SqlError at an invisible character outside strings and comments of a Spark statement.
 
-    Spark refuses such a character too, but the character is invisible in Spark's message.
+    Spark refuses the character too, but Spark's message does not show it.
     """
     for match, _, _ in lexemes(SPARKS, text, 0):
         if _INVISIBLE.fullmatch(match[0]):

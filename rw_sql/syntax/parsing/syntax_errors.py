@@ -1,7 +1,7 @@
-"""Makes the messages of syntax errors. A message contains the token that was found, the expected tokens, and the word
-that was probably meant.
+"""Makes the messages of syntax errors. A message contains the unexpected token, the tokens expected in its place, and
+the word that was probably meant.
 
-If RisingWave has a message for the same error, the message has RisingWave's wording, because users may search for it.
+If RisingWave reports the same error, the message has RisingWave's wording, because users may search the web for it.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ _PLACES: tuple[tuple[frozenset[str], str], ...] = tuple(
         ("UNSAFE RENAME ADD", "a change after ALTER SOURCE"),
     )
 )
-"""Descriptions of expected constructs, each with a set of terminals. At an error, the first description is used whose
-terminals the grammar accepts at this place."""
+"""Descriptions of expected constructs, each with a set of terminals. The error uses the first description whose
+terminals are all accepted at the error's place."""
 
 _MOST_LISTED = 10
 _MOST_IN_SENTENCE = 4
 _FIRST_TOKENS = 4
-"""The number of tokens after the first token that are sufficient to recognize the beginning of an rw_sql statement. The
-longest such beginning is CREATE OR REPLACE TEMP TABLE."""
+"""The number of tokens after the first token that are needed to recognize the beginning of an rw_sql statement. The
+longest beginning is CREATE OR REPLACE TEMP TABLE."""
 
 END_WITH_SEMICOLON = "end the statement before it with ;"
 """The hint if a ``;`` is missing between two statements."""
@@ -76,7 +76,7 @@ def syntax_error(
     """The error for an unexpected token.
 
     ``accepted`` are the terminals that the grammar accepts at the token's position. ``last`` is the value before the
-    token (or None). ``before`` and ``after`` are the other tokens of the statement.
+    token; None if there is no value. ``before`` and ``after`` are the other tokens of the statement.
     """
     keywords = sorted(t.replace("_", " ") for t in accepted if t not in _DESCRIBED and t not in _SIGN_OF)
     if token.kind == END and "NAME" in accepted and (needed := _missing_name(before, token)) is not None:
@@ -116,8 +116,8 @@ def syntax_error(
 
 
 def _clause_slip(token: Token, accepted: set[str], before: Sequence[Token]) -> SqlError | None:
-    """The error for a mistyped clause of a query. The parser takes the mistyped word for an alias, and the query ends
-    after this alias."""
+    """The error for a mistyped clause of a query. The parser takes the mistyped word for an alias that ends the query.
+    The error therefore occurs after this word."""
     if not before or "$END" not in accepted or not any(other.upper == "SELECT" for other in before):
         return None
     word = before[-1]
@@ -172,8 +172,8 @@ def _of_others(token: Token, expected: str, before: Sequence[Token]) -> str | No
 
 
 _UNSAID = ('"."', "ALLOW", "CASCADE", "EMIT", "REASON")
-"""The keywords that hints leave out. Consent and the reason for it should be the user's own decision, and EMIT is
-rarely the intended word."""
+"""The keywords that hints do not suggest. Consent, and the reason for it, must come from the user, and EMIT is rarely
+the intended word."""
 
 _SPOKEN = (("number", "a number"), ("identifier", "a name"), ("literal string", "a string in quotes: '…'"))
 _CLAUSES = ("FORMAT", "WITH", "INCLUDE")
@@ -192,8 +192,8 @@ def _twice(token: Token, accepted: set[str], before: Sequence[Token]) -> str | N
 def _misplaced(
     token: Token, accepted: set[str], expected: str, before: Sequence[Token], after: Sequence[Token]
 ) -> str | None:
-    """Returns the hint for an unexpected token that is itself correct. In this case, the text before the token is
-    wrong, for example because a bracket is missing."""
+    """Returns the hint for a correct token that is unexpected because the text before it is wrong: for example, a
+    bracket is missing."""
     words = [other.upper for other in before]
     if {"RPAR", "COMMA"} <= accepted and (token.kind == END or token.upper in _CLAUSES):
         return "write ) at the end" if token.kind == END else f"write ) before {token.upper}"
@@ -248,13 +248,13 @@ def _where(token: Token, before: Sequence[Token], expected: str = "") -> str:
 
 
 def _legible(token: Token) -> str:
-    """Returns the token in the form for a sentence of a hint. Punctuation is put in quotes."""
+    """Returns a token as the sentences of hints show it: punctuation is in quotes."""
     text = found(token)
     return text if any(character.isalnum() for character in text) else f'"{text}"'
 
 
 def _said(expected: str) -> str:
-    """Returns the expected words in the form for a hint."""
+    """Returns the expected words as a hint lists them."""
     if expected == 'TO or "="':
         return "= and a value"
     for term, spoken in _SPOKEN:
@@ -280,7 +280,7 @@ _REST = {
     "SECRET": "WITH (backend = 'meta') AS '…'",
     "MATERIALIZED VIEW": "AS SELECT …",
 }
-"""The part of CREATE statements that follows the name."""
+"""The text that follows the name in CREATE statements, by object kind."""
 
 
 def _missing_name(before: Sequence[Token], token: Token) -> SqlError | None:

@@ -1,4 +1,4 @@
-"""Refuses statements that parse but have no meaning in rw_sql, and suggests alternatives.
+"""Refuses statements that the grammar accepts but that have no meaning in rw_sql, and suggests alternatives.
 
 Such statements never run. For all other statements, the planner decides whether they are supported.
 """
@@ -39,7 +39,7 @@ _SETTINGS = {
     "MATERIALIZED VIEW": ("backfill_rate_limit", "parallelism", "resource_group"),
     "SINK": ("resource_group",),
 }
-"""The settings that ALTER … SET changes."""
+"""The settings that ALTER … SET can change, by object kind."""
 
 _ALTER_SET = {
     "parallelism": "the partitions of the upstream determine how many tasks a reader has; ALTER MATERIALIZED VIEW … "
@@ -108,7 +108,7 @@ def _by_word(statement: Statement) -> tuple[str, str] | None:
 
 
 def _has_no_rows(table: ast.CreateTable) -> bool:
-    """True if no clause defines the columns of a table."""
+    """True if no clause of CREATE TABLE defines the table's columns."""
     told = table.columns or table.query or table.cdc_table or table.wildcard is not None or table.options
     return not told
 

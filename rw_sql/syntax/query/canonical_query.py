@@ -18,8 +18,8 @@ _OWN_SCHEMA = "public"
 def canonical_query(text: str, dialect: str = "spark") -> str:
     """The query in canonical form. Two queries with the same form have the same meaning.
 
-    An alias that only repeats the relation counts as the relation's name, because RENAME TO writes such aliases into
-    the queries that read the renamed object. If sqlglot cannot parse a query, or if the query is nested too deeply for
+    An alias that only replaces the relation's name is replaced by that name, because RENAME TO adds an alias to each
+    query that reads the renamed object. If sqlglot cannot parse a query, or if the query is nested too deeply for
     Python's recursion limit, the canonical form is the query's text without surrounding white space.
     """
     from sqlglot.errors import SqlglotError
@@ -48,9 +48,9 @@ def _fold_relations(tree: exp.Expr) -> None:
     """Folds the names of relations to lower case, as the catalog does. Folds the aliases of relations and the
     qualifiers of columns as Spark does.
 
-    The names of columns keep their case, because a view's columns have these names. In a path such as ``column.a.b``,
-    the names between the column and the last name also keep their case. Such a name may be a key of a MAP, and keys are
-    values.
+    The names of columns keep their case, because the view's own columns get these names. In a path such as
+    ``column.a.b``, the names between the column and the last name also keep their case. Such a name may be a key of a
+    MAP, and keys are values.
     """
     from sqlglot import exp
 

@@ -1,5 +1,5 @@
-"""Finds the clauses around a position in a query, for hints. The module works on tokens, because the query may be
-wrong."""
+"""Finds the clauses around a position in a query, for hints. The module works on tokens, because a query with an error
+may have no tree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _NAMES = (WORD, QUOTED, BACKQUOTED)
 
 
 def having_hint(text: str, at: int, name: str) -> str:
-    """The hint for the aggregate ``name`` at position ``at`` of ``text``, in the condition of a WHERE clause."""
+    """The hint for the aggregate ``name``, which is at position ``at`` of ``text`` in the condition of a WHERE
+    clause."""
     if (tokens := _tokens(text)) is None:
         return _general(name)
     here = next((place for place, token in enumerate(tokens) if token.start == at), None)
@@ -53,8 +54,8 @@ def having_hint(text: str, at: int, name: str) -> str:
 
 
 def _split(text: str, parts: Sequence[Token]) -> tuple[str, str] | None:
-    """If AND joins the parts of a condition, returns the part without aggregates, which may be empty, and the part with
-    aggregates. Returns None if the condition cannot be divided in this way, or if the condition is long."""
+    """Divides a condition at its ANDs into a part without aggregates, which may be empty, and a part with aggregates.
+    Returns None if the condition cannot be divided, or if it is too long for a hint."""
     terms: list[list[Token]] = [[]]
     depth, is_range = 0, False
     for part in parts:
@@ -93,8 +94,8 @@ def _general(name: str) -> str:
 
 
 def _before(tokens: Sequence[Token], place: int, word: str) -> int | None:
-    """The place of the nearest ``word`` before a place. If brackets end before the place, a ``word`` inside these
-    brackets does not count. If brackets enclose the place, a ``word`` before these brackets counts."""
+    """The place of the nearest ``word`` before a place. Words inside brackets that are closed before the place are
+    ignored. Words before brackets that enclose the place are included."""
     depth = 0
     for at in range(place - 1, -1, -1):
         depth = max(0, depth + (tokens[at].text in (")", "]")) - (tokens[at].text in ("(", "[")))
@@ -104,8 +105,8 @@ def _before(tokens: Sequence[Token], place: int, word: str) -> int | None:
 
 
 def _closed(tokens: Sequence[Token], start: int) -> int:
-    """The place of the bracket that closes the brackets around a place. If there is no such bracket, the result is the
-    place of the statement's end."""
+    """The place of the closing bracket of the brackets that enclose a place. If no bracket encloses the place, the
+    result is the end of the statement."""
     depth = 0
     for at in range(start, len(tokens)):
         depth += (tokens[at].text in ("(", "[")) - (tokens[at].text in (")", "]"))
@@ -115,7 +116,7 @@ def _closed(tokens: Sequence[Token], start: int) -> int:
 
 
 def _outside(tokens: Sequence[Token], start: int, words: frozenset[str]) -> Iterator[tuple[int, Token]]:
-    """The ``words`` between ``start`` and the end of the query, outside brackets."""
+    """The occurrences of ``words`` between ``start`` and the end of the query, outside brackets."""
     depth = 0
     for at in range(start, _closed(tokens, start)):
         depth += (tokens[at].text in ("(", "[")) - (tokens[at].text in (")", "]"))
@@ -171,8 +172,8 @@ def result_clause(text: str, at: int) -> tuple[str, str] | None:
 
 
 def _result_alone(tokens: Sequence[Token], select: int) -> str | None:
-    """If a query has DISTINCT or a set operation, clauses such as ORDER BY can name only columns of the result. Returns
-    DISTINCT or the set operation; None for other queries."""
+    """Returns DISTINCT or the set operation of a query, because of which clauses such as ORDER BY can name only columns
+    of the result. Returns None for other queries."""
     if [token.upper for token in tokens[select + 1 : select + 2]] == ["DISTINCT"]:
         return "DISTINCT"
     return next((word for word in _SET_OPERATIONS if _before(tokens, select, word) is not None), None)
@@ -196,8 +197,8 @@ _CLAUSES = ("FROM", "GROUP", "ON", "SELECT", "WHERE", *_AFTER_FROM)
 
 
 def _plain_columns(tokens: Sequence[Token], where: int) -> str:
-    """The columns of the SELECT list that are plain names, as a list; ``…`` if the list has other items that a GROUP BY
-    may need. Calls count as aggregates."""
+    """The plain column names in the SELECT list, separated by commas; ``…`` if the list has other items that GROUP BY
+    may need. Calls are assumed to be aggregates, which GROUP BY does not need."""
     select = _before(tokens, where, "SELECT")
     if select is None:
         return ""

@@ -1,4 +1,4 @@
-"""Rewrites an aggregation so that the groups of a batch can be combined with the groups of earlier batches.
+"""Rewrites an aggregation to a form in which the groups of a batch can be combined with the groups of earlier batches.
 
 Each input row is *lifted* to a group of its own: ``count(*)`` becomes 1, ``sum(x)`` and ``max(x)`` become ``x``. The
 result of the aggregation is the combination of all these groups, and two groups with the same key are combined column
@@ -7,12 +7,13 @@ taken. (These are the functions *lift* and *combine* of K. Tangwongsan et al., "
 Aggregation", PVLDB 8, 2015.)
 
 A column such as ``round(avg(x), 1)`` cannot be combined. Such a column is *derived*: hidden columns contain the sum and
-the count, and an expression computes the column from the sum and the count.
+the count, and an expression computes the column from them.
 
 The input may also consist of *signed* rows: the rows that a commit adds to a table have the sign 1, and the rows that a
 commit removes have the sign -1. A removed row is lifted to a group with negative counts and sums. Minima and maxima of
-signed rows cannot be combined. A sum needs the number of its values, because a sum without values is NULL. The number
-of a group's rows is needed too, because the group disappears with its last row.
+signed rows cannot be combined. For signed rows, each sum needs a hidden count of its values, because a sum without
+values is NULL. The number of each group's rows is needed too, because the group disappears when its last row is
+removed.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 KEY, COUNT, SUM, MIN, MAX, DERIVED, ROWS = "key", "count", "sum", "min", "max", "derived", "rows"
-"""The ways in which two groups are combined in a column: either both groups have the same value (KEY), or the result is
-a function of the two values. COUNT adds the two values like SUM. The difference is that, without any values, a count is
-0 and a sum is NULL. DERIVED means that the column is computed from the other columns. ROWS adds the numbers of rows,
-and a group without rows is removed."""
+"""The ways in which a column of two groups is combined. With KEY, both groups have the same value. SUM, MIN and MAX are
+the functions of these names. COUNT adds the two values like SUM, but without any values, a count is 0 and a sum is
+NULL. DERIVED means that the column is computed from the other columns. ROWS adds the groups' numbers of rows, and a
+group with 0 rows is removed."""
 
 FUNCTIONS = {COUNT: SUM, SUM: SUM, MIN: MIN, MAX: MAX, ROWS: SUM}
-"""The aggregate function that combines the values of a column."""
+"""Maps the way in which a column is combined to the aggregate function that combines the column's values."""
 
 PART = "_rw_part_"
 """The prefix of hidden columns from which derived columns are computed; a number follows."""
 
 GROUPS_RELATION = "_rw_groups"
-"""The relation that is the input of the query for the derived columns. The relation contains the groups without their
+"""The name of the relation that the query for the derived columns reads. The relation contains the groups without their
 derived columns."""
 
 _KEY_TYPES = ("BIGINT", "INT", "SMALLINT", "TINYINT", "STRING", "BOOLEAN", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
@@ -55,17 +56,18 @@ _TYPES = {
     KEY: _KEY_TYPES,
     SUM: _SUM_TYPES,
 }
-"""The types, besides DECIMAL, whose values Arrow combines as Spark does. FLOAT and DOUBLE cannot be keys, because Arrow
-groups NaN and the two zeros differently. Minima and maxima are combined with Arrow only if none of the values is NaN. A
-signed sum cannot be DOUBLE, because subtraction would not restore the sum of the remaining values."""
+"""The types, besides DECIMAL, whose values Arrow combines with the same result as Spark, by the way of combining. FLOAT
+and DOUBLE cannot be keys, because Arrow groups NaN, 0.0 and -0.0 differently from Spark. Minima and maxima are combined
+with Arrow only if none of the values is NaN. A signed sum cannot be DOUBLE, because subtracting a removed value would
+not give exactly the sum of the remaining values."""
 
 _TYPED = "_rw_typed_"
-"""The prefix of columns that only show the type of an aggregate; a number follows."""
+"""The prefix of columns that exist only to show an aggregate's type; a number follows."""
 
 
 @dataclass(slots=True)
 class DecomposedAggregation:
-    """An aggregation or DISTINCT, decomposed into columns that can be combined and columns derived from them.
+    """An aggregation or DISTINCT, decomposed into columns that can be combined and columns that are derived from these.
 
     ``columns`` are the names of the query's own columns, and ``keys`` are the names of the columns that identify a
     group. ``is_signed`` is True if the input consists of signed rows.
@@ -75,11 +77,11 @@ class DecomposedAggregation:
     keys: tuple[str, ...]
     is_signed: bool
     _parts: exp.Select
-    """The aggregation with one column for each key and aggregate. The hidden columns are the last."""
+    """The aggregation with one column for each key and aggregate. The hidden columns are at the end."""
     _derived: dict[str, exp.Expr]
     _typed: list[tuple[exp.Expr, str]] = field(default_factory=list)
-    """The aggregates that this module computes in another way than Spark. Each aggregate comes with the type for which
-    both ways have the same result."""
+    """The aggregates that this module computes in another way than Spark, each with the type for which both ways have
+    the same result."""
     _rows: str | None = None
     """The hidden column that contains the number of rows of each group."""
 
@@ -92,10 +94,10 @@ class DecomposedAggregation:
         is_signed: bool = False,
         has_rows: bool = False,
     ) -> DecomposedAggregation | None:
-        """Decomposes a query of a single relation, and modifies the query's tree. ``columns`` are the names of the
-        query's own columns, and ``keys`` are the grouping expressions with the names of their columns. The caller has
-        added hidden keys to the select items. If ``has_rows`` is True, the result also has a column with the number of
-        a group's rows. Returns None if the query cannot be decomposed."""
+        """Decomposes a query of a single relation. The call modifies the query's tree ``core``. ``columns`` are the
+        names of the query's own columns, and ``keys`` are the grouping expressions with the names of their columns. The
+        caller has added hidden keys to the select items. If ``has_rows`` is True, the result also has a column with the
+        number of a group's rows. Returns None if the query cannot be decomposed."""
         from sqlglot import exp
 
         names = [item.alias_or_name for item in core.expressions]
@@ -130,7 +132,7 @@ class DecomposedAggregation:
 
     @property
     def is_whole(self) -> bool:
-        """True if the query's columns are all that the view's table needs."""
+        """True if the view's table needs only the query's own columns, without hidden or derived columns."""
         return not self._derived and self.names == self.columns
 
     @property
@@ -140,8 +142,8 @@ class DecomposedAggregation:
 
     @property
     def typed_text(self) -> str:
-        """Returns the text of a query. This query returns the columns that are combined, and further columns, because
-        :meth:`lifted` needs the types of these columns."""
+        """Returns the text of a query for finding the types that :meth:`lifted` needs. The query returns the columns
+        that are combined, and the columns that only show an aggregate's type."""
         from sqlglot import exp
 
         core = copy_of(self._parts)
@@ -200,8 +202,8 @@ class DecomposedAggregation:
         return f"SELECT {', '.join(listed)} FROM {GROUPS_RELATION}"
 
     def _of_group(self, derived: exp.Expr) -> exp.Expr:
-        """A derived column. The column is NULL for a group without rows, which is about to be removed. For such a
-        group, the column's expression might fail, for example if it divides by the number of rows."""
+        """A derived column. For a group with 0 rows, which is about to be removed, the column is NULL, because its
+        expression might fail: for example, it might divide by the number of rows."""
         from sqlglot import exp
 
         return derived if self._rows is None else _if_positive(exp.column(self._rows, quoted=True), derived)
@@ -214,8 +216,9 @@ class DecomposedAggregation:
         hidden: list[exp.Expr],
     ) -> exp.Expr | None:
         """Replaces the keys and aggregates in a copy of a select item by their columns, and adds the aggregates to
-        ``hidden``. Returns the result; None if the item needs other columns. ``spellings`` are the spellings of the
-        item's parts, and ``of_keys`` maps the spellings of the keys to their columns."""
+        ``hidden``. Returns the modified copy; None if the item also needs columns that are neither keys nor aggregates.
+        ``spellings`` are the spellings of the item's parts, and ``of_keys`` maps the spellings of the keys to their
+        columns."""
         from sqlglot import exp
 
         unknown = False
@@ -239,12 +242,12 @@ class DecomposedAggregation:
         return None if unknown else found
 
     def _is_combined(self, found: exp.Expr) -> bool:
-        """True if the values of an aggregate are combined without other columns."""
+        """True if an aggregate's values can be combined without hidden columns."""
         function = _function_of(found)
         return function == COUNT if self.is_signed else function is not None
 
     def _average(self, found: exp.Expr, hidden: list[exp.Expr]) -> exp.Expr:
-        """An average, computed from a sum and a count. Spark computes averages in the same way for all numbers except
+        """An average, computed from a sum and a count. Spark itself computes averages in this way, except averages of
         decimals."""
         from sqlglot import exp
 
@@ -275,7 +278,7 @@ class DecomposedAggregation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifted:
-    """A query that returns each input row as a group of its own.
+    """A query that returns one group for each input row.
 
     ``functions`` maps each column of the view's table to the way in which its values are combined. ``derived`` is the
     query, over GROUPS_RELATION, that returns groups with their derived columns; empty if there are no derived columns.
@@ -294,7 +297,7 @@ def _inner(item: exp.Expr) -> exp.Expr:
 
 
 def _in_place(found: exp.Expr, call: exp.Expr) -> exp.Expr:
-    """The aggregate ``call``, with the filter of the aggregate ``found`` if ``found`` has a filter."""
+    """The aggregate ``call``, with the FILTER of the aggregate ``found``, if any."""
     from sqlglot import exp
 
     return exp.Filter(this=call, expression=found.expression.copy()) if isinstance(found, exp.Filter) else call
@@ -320,7 +323,8 @@ def _if_positive(count: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _added(call: exp.Expr, hidden: list[exp.Expr]) -> str:
-    """The name of the hidden column with the aggregate ``call``. Adds this column to ``hidden`` if it is missing."""
+    """Returns the name of the hidden column that contains the aggregate ``call``. Adds the column to ``hidden`` if it
+    is not yet there."""
     from sqlglot import exp
 
     for item in hidden:
@@ -348,8 +352,8 @@ def _function_of(found: exp.Expr) -> str | None:
 
 
 def _lifted(found: exp.Expr, signed_as: str | None) -> exp.Expr:
-    """The value of an aggregate for a single row. If the row is signed, ``signed_as`` is the type of the aggregate;
-    otherwise, ``signed_as`` is None."""
+    """The value of an aggregate for a single row. ``signed_as`` is the aggregate's type if the row is signed, otherwise
+    None."""
     from sqlglot import exp
 
     call = found.this if isinstance(found, exp.Filter) else found
@@ -369,8 +373,8 @@ def _lifted(found: exp.Expr, signed_as: str | None) -> exp.Expr:
 
 
 def _with_sign(value: exp.Expr, kind: str) -> exp.Expr:
-    """The value of a row that was added, or its negation for a row that was removed. The cast precedes the negation,
-    because the least value of a smaller type has no negation in that type."""
+    """The value for an added row; the negated value for a removed row. The cast precedes the negation, because the
+    least value of a smaller type cannot be negated in that type."""
     from sqlglot import exp
 
     given = exp.cast(value, kind, dialect="spark")

@@ -1,5 +1,4 @@
-"""Finds the keys in a select. The keys are the grouping expressions, and the select items that are columns of the
-select's input."""
+"""Finds the keys of a select: its grouping expressions, and those select items that are columns of its input."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ _WINDOW = "window"
 def resolve_ordinals(core: exp.Select) -> None:
     """Replaces the ordinals in GROUP BY: ``1`` becomes the expression of the first select item.
 
-    An ordinal without an item stays, so that the analysis of the query reports it. An ordinal stays too if its select
-    item is a number, because Spark would interpret that number as an ordinal.
+    An ordinal that has no select item is kept, and the analysis of the query reports it. An ordinal whose select item
+    is a number is also kept, because Spark would interpret that number as an ordinal.
     """
 
     group = core.args["group"]
@@ -30,8 +29,8 @@ def resolve_ordinals(core: exp.Select) -> None:
 
 
 def _of_ordinal(core: exp.Select, key: exp.Expr) -> exp.Expr:
-    """The expression of the select item to which a key refers by its ordinal; for any other key, the key itself,
-    without the parentheses that enclose it."""
+    """The expression of the select item to which a key refers by its ordinal; any other key is returned without the
+    parentheses that enclose it."""
     items, key = core.expressions, bare(key)
     return inner(items[int(key.name) - 1]) if _is_ordinal(key) and 1 <= int(key.name) <= len(items) else key
 
@@ -43,8 +42,8 @@ def _is_ordinal(key: exp.Expr) -> bool:
 
 
 def group_keys(core: exp.Select, columns: Iterable[str] | None) -> list[exp.Expr]:
-    """Copies of the expressions by which a select groups, without the names of select items. Each expression occurs
-    only once in the result, even if the select spells it in several ways.
+    """Copies of the expressions by which a select groups, with each name of a select item replaced by the item's
+    expression. Each expression occurs only once in the result, even if the select spells it in several ways.
 
     ``columns`` are the names that columns of the input may have. If ``columns`` is None, these names are unknown, and
     the names of select items are left unchanged.
@@ -62,8 +61,8 @@ def group_keys(core: exp.Select, columns: Iterable[str] | None) -> list[exp.Expr
 
 
 def resolve_names(core: exp.Select, columns: Iterable[str] | None) -> None:
-    """Replaces the names of select items in GROUP BY and HAVING by the items' expressions; for ``columns``, see
-    :func:`group_keys`."""
+    """Replaces names of select items in GROUP BY and HAVING by the items' expressions. ``columns`` has the meaning
+    described in :func:`group_keys`."""
     from sqlglot import exp
 
     if columns is None:
@@ -104,11 +103,12 @@ def _without_names(
     limit: int | None = None,
     wholes: Collection[exp.Expr] = (),
 ) -> exp.Expr:
-    """A copy of an expression in which the expressions of the first ``limit`` select items replace the items' names.
+    """A copy of an expression in which names of select items are replaced by the items' expressions. Only the first
+    ``limit`` items are considered; None means all items.
 
-    ``is_column`` is True for a name that means a column of the input. Within an item, the column names in ``known``
-    take precedence over the names of earlier items, as in Spark. Expressions whose spellings are in ``wholes`` are left
-    unchanged.
+    ``is_column`` returns True for a name that refers to a column of the input. Inside an item's expression, the column
+    names in ``known`` take precedence over the names of earlier items, as in Spark. Expressions whose normalized trees
+    (see :func:`spelling_of`) are in ``wholes`` are left unchanged.
     """
     from sqlglot import exp
 
@@ -146,8 +146,8 @@ def _inputs(core: exp.Select) -> list[exp.Expr]:
 
 
 def input_columns(core: exp.Select, relations: Mapping[str, Sequence[str]]) -> frozenset[str] | None:
-    """The names, in lower case, that columns of a select's input may have; None if they are not known. ``relations``
-    maps the names of relations to their columns."""
+    """The lower-case names that columns of a select's input may have; None if the names are unknown. ``relations`` maps
+    the names of relations to their columns."""
     from sqlglot import exp
 
     known = {name.lower(): columns for name, columns in relations.items()}
@@ -175,11 +175,11 @@ def input_columns(core: exp.Select, relations: Mapping[str, Sequence[str]]) -> f
 
 def spelling_of(core: exp.Select, columns: Iterable[str] | None = None) -> Callable[[exp.Expr], exp.Expr]:
     """Returns a function that returns the same tree for all spellings of an expression in a select. Two spellings may
-    differ in parentheses, in the case of column names, and in the name of the input before a column. In addition, one
-    of them may have ``window`` in place of the call that makes the window. For ``columns``, see :func:`group_keys`.
+    differ in parentheses, in the case of column names, and in the name of the input before a column. One spelling may
+    also have ``window`` where another has the call that makes the window. For ``columns``, see :func:`group_keys`.
 
     Names after a column keep their case, because such a name may be a key of a MAP, and keys are values. The names of
-    fields that an expression makes also keep their case, because the fields may become part of a text.
+    fields that an expression makes also keep their case, because the names may become part of a text value.
 
     The result is only for comparison: it may contain names that Spark would not accept without quotes.
     """
@@ -190,8 +190,8 @@ def spelling_of(core: exp.Select, columns: Iterable[str] | None = None) -> Calla
 def part_spellings_of(
     core: exp.Select, columns: Iterable[str] | None = None
 ) -> Callable[[exp.Expr], dict[int, exp.Expr]]:
-    """Does the same as :func:`spelling_of` for an expression and each of its parts. Returns the trees by the ``id`` of
-    the part. The running time is linear in the size of the expression."""
+    """Returns a function that computes the tree of :func:`spelling_of` for an expression and for each of its parts. The
+    trees are returned by the ``id`` of the part. The running time is linear in the size of the expression."""
     from sqlglot import exp
 
     known = {column.lower() for column in columns or ()}
@@ -240,8 +240,8 @@ def part_spellings_of(
 
 def _qualifiers(core: exp.Select, columns: Iterable[str] | None) -> dict[tuple[str, ...], int]:
     """The names of a select's inputs that may stand before the name of a column. Each name (in parts and in lower case)
-    is mapped to the place of its input. The result is empty if a name alone may have another meaning for every
-    column."""
+    is mapped to the place of its input. The result is empty if any unqualified column name may have another meaning
+    than the qualified one."""
     from sqlglot import exp
 
     joins = core.args.get("joins") or ()
@@ -258,13 +258,14 @@ def _qualifiers(core: exp.Select, columns: Iterable[str] | None) -> dict[tuple[s
 
 
 def _qualifier(names: tuple[str, ...], qualifiers: Collection[tuple[str, ...]]) -> tuple[str, ...]:
-    """The leading part of a column's dotted name that is the name of an input. The result may be empty."""
+    """The leading part of a column's dotted name that names an input; empty if the column is written without an
+    input."""
     return next((names[:at] for at in range(len(names) - 1, 0, -1) if names[:at] in qualifiers), ())
 
 
 def _shared_names(core: exp.Select, qualifiers: Mapping[tuple[str, ...], int]) -> frozenset[str]:
     """Returns the column names, in lower case, that may refer to columns of several inputs of a select. These are the
-    columns by which USING joins the inputs, and the columns that the select uses with the names of several inputs."""
+    columns that USING names, and the columns that the select qualifies with more than one input."""
     from sqlglot import exp
 
     shared = {name.name.lower() for join in core.args["joins"] for name in join.args.get("using") or ()}
@@ -291,7 +292,7 @@ def _is_field(core: exp.Select, item: exp.Expr) -> bool:
 
 
 def bare(key: exp.Expr) -> exp.Expr:
-    """A key without the parentheses that enclose the whole key."""
+    """Returns a key without the parentheses around the whole key."""
     from sqlglot import exp
 
     while isinstance(key, exp.Paren):
@@ -302,9 +303,9 @@ def bare(key: exp.Expr) -> exp.Expr:
 def stored(core: exp.Select, key: exp.Expr) -> exp.Expr:
     """Returns a key of a select in the form that a hidden column of the table stores.
 
-    For a time window that the query makes, the start is stored, because all windows have the same length. A column of a
-    relation is stored unchanged, even if its name is ``window``, because the windows in this column may have different
-    lengths.
+    For a time window that the query makes, only the start is stored, because all these windows have the same length. A
+    column of a relation is stored unchanged, even if its name is ``window``, because the windows in this column may
+    have different lengths.
     """
     from sqlglot import exp
 
@@ -346,8 +347,8 @@ def is_column(item: exp.Expr) -> bool:
 
 
 def output_of(select: exp.Select, column: str) -> str | None:
-    """Returns the name that a column of a select's only input has in the result; None if the select does not return
-    this column."""
+    """Returns the name that a column of a select's only input has in the result; None if the select does not return the
+    column."""
     relation = read_by(select).alias_or_name
     for item in select.expressions:
         read = bare(inner(item))

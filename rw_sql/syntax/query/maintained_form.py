@@ -1,9 +1,9 @@
-"""Classifies a view's query, and rewrites the query to the forms that the view's job can maintain.
+"""Classifies a view's query, and rewrites it to the forms whose results the view's job can maintain.
 
-If the rows of a view are replaced, its table needs the columns that identify a row. If the query does not select an
-identifying column, the form adds this column as a hidden column, whose name begins with ``_rw_key_``. In the form, the
-column KEEP replaces the conditions of HAVING, and of a WHERE around an aggregation. The column is needed because a row
-that does not match these conditions any more must be removed from the table. All queries here are in Spark's SQL.
+If the view's job replaces rows, the view's table needs the columns that identify a row. The form adds each identifying
+column that the query does not select as a hidden column, whose name begins with ``_rw_key_``. In the form, the column
+KEEP replaces the condition of HAVING, and of a WHERE around an aggregation. The job needs KEEP to remove a row from the
+table when the row no longer matches these conditions. All queries here are in Spark's SQL.
 """
 
 from __future__ import annotations
@@ -83,24 +83,24 @@ in GROUP BY or HAVING refers to a column or to a select item."""
 NO_RELATIONS: Relations = {}
 
 KEEP = "_rw_keep"
-"""A column of the job's query, but not of the table: true if the row belongs in the view."""
+"""A column of the job's query that the table does not have. It is true if the row belongs in the view."""
 
 ROW = "_rw_row"
-"""The hidden key column of a view whose rows have no key. Its value consists of a digest of the row, and of the row's
-index among equal rows."""
+"""The hidden key column of a view whose rows have no key. Its value consists of the row's digest and the row's index
+among equal rows."""
 
 
 class Form:
-    """A form of the query, with those columns of the form that identify a row."""
+    """A form of the query, and the names of the form's columns that identify a row."""
 
     def __init__(self, tree: exp.Select, keys: tuple[str, ...]) -> None:
-        """Takes over ``tree``, which the caller must not use afterwards."""
+        """The form takes ownership of ``tree``: the caller must not use the tree afterwards."""
         self.keys = keys
         self._tree = tree
 
     @cached_property
     def text(self) -> str:
-        """The form in Spark's SQL. The form is made at the first use, because some callers need only the keys."""
+        """The form in Spark's SQL. The text is made when it is first read, because some callers need only the keys."""
         return spent_sql(self._tree)
 
 
@@ -109,10 +109,9 @@ class ViewQuery:
     """A parsed query.
 
     The *core* is the query itself, or the innermost query inside selects that only choose columns and rows. ``kind``
-    classifies the core. ``why`` is the reason for one of three restrictions. Either the kind is OTHER, or the query may
-    have no form because its expressions would see hidden columns, or the group of a row depends on other rows. The
-    forms are derived from :attr:`text`, so they have the meaning of the original query only if :attr:`text` has this
-    meaning.
+    classifies the core. ``why`` is the reason for a restriction: the kind is OTHER, or the query may have no form
+    because its expressions would see hidden columns, or the group of a row depends on other rows. The forms are derived
+    from :attr:`text`. They are equivalent to the original query only if :attr:`text` is.
     """
 
     kind: str
@@ -121,8 +120,8 @@ class ViewQuery:
 
     @property
     def text(self) -> str:
-        """The query as text, with its WITH queries inlined. The text is computed at each call, because most queries are
-        only classified."""
+        """The query as text, with its WITH queries inlined. The text is not computed in advance, because most queries
+        are only classified."""
         return spark_sql(self._chain[0]) if self._chain else ""
 
     @property
@@ -138,7 +137,8 @@ class ViewQuery:
 
     @property
     def calls(self) -> frozenset[str]:
-        """The names, in lower case, of the functions called by the items of the core and of the selects around it."""
+        """The lower-case names of the functions that are called in the select items of the core and of the selects
+        around it."""
         return frozenset[str]().union(*map(calls_of, self._chain))
 
     def distinct_arguments(self) -> tuple[str, ...]:
@@ -148,16 +148,17 @@ class ViewQuery:
         return tuple(spark_sql(argument) for argument in distinct_arguments(self._chain[-1]))
 
     def upserted(self, types: Mapping[str, str], relations: Relations = NO_RELATIONS) -> Form | None:
-        """The form of an aggregation whose result is a stream of changed groups, with the column KEEP; None if there is
-        no such form. ``types`` are the Spark types of the expressions from :meth:`distinct_arguments`."""
+        """The form, with the column KEEP, of an aggregation that a streaming query maintains as a stream of changed
+        groups; None if the query has no such form. ``types`` are the Spark types of the expressions from
+        :meth:`distinct_arguments`."""
         if self.kind not in (GROUPS, ONE_ROW):
             return None
         chain = copied(self._chain)
         return self._kept(chain, None, relations) if count_distinct_by_sets(chain[-1], types) else None
 
     def signed_arguments(self) -> tuple[str, ...] | None:
-        """The arguments of count, sum and avg in an aggregation of a single relation; None if the query has other
-        aggregates or is not such an aggregation."""
+        """The arguments of count, sum and avg in an aggregation of a single relation; None if the query is not an
+        aggregation of a single relation, or has other aggregates."""
         if self.kind not in (GROUPS, ONE_ROW) or not self.is_direct or has_star_within(self._chain[-1]):
             return None
         found = [signable(call) for call in aggregates_of(self._chain[-1])]
@@ -166,8 +167,8 @@ class ViewQuery:
         return tuple(spark_sql(argument) for argument in found if argument is not None and argument.args)
 
     def probe(self, arguments: Sequence[str]) -> str:
-        """A query that selects expressions from the core's input. Spark's analysis of the query shows the types of the
-        expressions."""
+        """A query that selects the given expressions from the core's input. Spark's analysis of this query gives the
+        expressions' types."""
         from sqlglot import exp
 
         core = copy_of(self._chain[-1])
@@ -177,8 +178,8 @@ class ViewQuery:
     def signed(self, types: Mapping[str, str], relations: Relations = NO_RELATIONS) -> Form | None:
         """The form of an aggregation that counts and sums the signed changes of its relation, with the column KEEP.
 
-        ``types`` are the Spark types of the expressions from :meth:`signed_arguments`. None if removed values cannot be
-        subtracted exactly.
+        ``types`` are the Spark types of the expressions from :meth:`signed_arguments`. The result is None if removed
+        values cannot be subtracted exactly.
         """
         chain = copied(self._chain)
         core = chain[-1]
@@ -227,9 +228,9 @@ class ViewQuery:
         return _formed(chain, names, has_keep=None)
 
     def decomposed(self, columns: Sequence[str], *, is_signed: bool = False) -> DecomposedAggregation | None:
-        """Decomposes an aggregation or DISTINCT of a single relation so that its groups can be combined; None for other
-        queries. ``columns`` are the columns of the input. ``is_signed`` is True if the input consists of signed
-        rows."""
+        """Decomposes an aggregation or DISTINCT of a single relation into columns that can be combined. Returns None
+        for other queries. ``columns`` are the columns of the input. ``is_signed`` is True if the input consists of
+        signed rows."""
         if len(self._chain) != 1 or not self.is_direct or self.kind not in (GROUPS, ONE_ROW, DISTINCT):
             return None
         core = copy_of(self._chain[0])
@@ -252,8 +253,8 @@ class ViewQuery:
         )
 
     def touched_groups(self, keys: Sequence[str], columns: Sequence[str]) -> str | None:
-        """Returns a query that returns the group of each input row, in columns with the names ``keys``. Returns None if
-        the query is not an aggregation with groups, or if the group of a row depends on other rows.
+        """Returns a query that computes the group of each input row, in columns with the names ``keys``. Returns None
+        if the query is not an aggregation with groups, or if the group of a row depends on other rows.
 
         ``columns`` are the columns of the input. ``keys`` are the keys of the form from :meth:`exposed`.
         """
@@ -267,8 +268,8 @@ class ViewQuery:
         return spent_sql(only(core, listed))
 
     def touched_rows(self) -> str | None:
-        """Returns a query that returns, for each input row, the result row to which the input row belongs. Returns None
-        if the query is not a DISTINCT over a single relation, or if the result row depends on other input rows."""
+        """Returns a query that computes, for each input row, the row of the result to which it contributes. Returns
+        None if the query is not a DISTINCT over a single relation, or if that row also depends on other input rows."""
         if self.kind != DISTINCT or len(self._chain) != 1 or not self.is_direct or has_sessions(self._chain[0]):
             return None
         core = copy_of(self._chain[0])
@@ -298,7 +299,7 @@ class ViewQuery:
     def partitioned(self) -> tuple[Form, str, str] | None:
         """Returns three queries for a join of two relations. The first is the form that includes the join columns,
         which are the columns on which the relations are joined. The second selects the values of the join columns from
-        both sides. The third selects these values in pairs, and shows their types.
+        both sides. The third selects the values in pairs, one from each side, for finding their types.
 
         Returns None for any other query, including a join of more than two relations and a join without such columns.
         """
@@ -349,7 +350,7 @@ NOT_TAKEN_APART = ViewQuery(OTHER, "rw_sql cannot compute the changes of a query
 
 @lru_cache(maxsize=64)
 def read_view_query(text: str) -> ViewQuery:
-    """Parses a query in Spark's SQL that Spark has accepted. The forms are built from copies of its tree."""
+    """Parses a query in Spark's SQL that Spark has accepted. The forms are built from copies of the parsed tree."""
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
@@ -382,8 +383,8 @@ def read_view_query(text: str) -> ViewQuery:
 
 
 def read_outermost(text: str) -> ViewQuery:
-    """Reads only the outermost select of a query, and treats this select as the core. Only the key columns of the
-    result are useful; the forms of the result need not be valid forms of the view."""
+    """Reads only the outermost select of a query, and treats this select as the core. Use only the key columns of the
+    result: its forms need not be valid forms of the view."""
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
@@ -404,7 +405,7 @@ def _bare_items(select: exp.Select) -> None:
 
 
 def renamed_columns(text: str, names: Sequence[str], columns: Sequence[str]) -> str:
-    """A query with its columns renamed."""
+    """Returns a query with its output columns renamed."""
     listed = ", ".join(f"{_backquoted(name)} AS {_backquoted(new)}" for name, new in zip(names, columns, strict=True))
     return f"SELECT {listed} FROM ({text}) AS `_rw_query`"
 
@@ -417,8 +418,8 @@ def _backquoted(name: str) -> str:
 
 
 def _add_keys(core: exp.Select, keys: Sequence[exp.Expr], columns: Iterable[str] | None) -> list[str]:
-    """Adds to a select, as hidden columns, the grouping keys that it does not contain. Returns the names that all keys
-    have as columns of the select. For ``columns``, see :func:`group_keys`."""
+    """Adds the grouping keys that a select does not return as hidden columns. Returns the names of the columns that
+    contain the keys, for all keys. For ``columns``, see :func:`group_keys`."""
     found = enumerate(_columns_of(core, keys, columns))
     return [name or _add_hidden(core, value, number) for number, (name, value) in found]
 
@@ -426,9 +427,9 @@ def _add_keys(core: exp.Select, keys: Sequence[exp.Expr], columns: Iterable[str]
 def _columns_of(
     core: exp.Select, keys: Sequence[exp.Expr], columns: Iterable[str] | None
 ) -> list[tuple[str, exp.Expr]]:
-    """Returns a pair for each grouping key. The first part is the name of the first select item whose value is the key
-    or identifies the key. If no item does, the first part is empty. The second part is the value of that item, or the
-    value of a hidden column for the key."""
+    """Returns a pair for each grouping key: a column name and an expression. If the value of a select item is the key
+    or identifies it, the pair has the name and the expression of the first such item. Otherwise, the name is empty, and
+    the expression is that of a hidden column for the key."""
     spelled = spelling_of(core, columns)
     # An item without a name is left out: Spark gives its column a name that is not known here.
     names = {spelled(inner(item)): item.alias_or_name for item in reversed(core.expressions) if item.alias_or_name}
@@ -441,7 +442,7 @@ def _columns_of(
 
 
 def _add_hidden(select: exp.Select, key: exp.Expr, number: int) -> str:
-    """Adds a key to a select as a hidden column; returns the column's name."""
+    """Adds a key to a select as a hidden column, and returns the column's name."""
     from sqlglot import exp
 
     select.append("expressions", exp.alias_(key, f"{KEY}{number}"))
@@ -458,11 +459,11 @@ def _formed(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool
 
 
 def _carry(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool | None) -> tuple[str, ...] | None:
-    """Adds the keys and KEEP to the selects around a core, beginning with the innermost select. Returns the final names
-    of the keys.
+    """Adds the keys and KEEP to the selects around a core, beginning with the innermost select. Returns the names that
+    the keys have in the outermost select.
 
-    If ``has_keep`` is None, conditions of the selects are left unchanged. Returns None if the value of an expression
-    would contain a hidden column.
+    If ``has_keep`` is None, conditions of the selects are left unchanged. Returns None if an expression such as
+    ``struct(*)`` would contain a hidden column.
     """
     from sqlglot import exp
 

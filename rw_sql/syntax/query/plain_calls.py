@@ -1,8 +1,8 @@
-"""Parses a query so that its calls keep their names and arguments as written.
+"""Parses a query, and keeps the names and arguments of its calls as written.
 
 The parsers of sqlglot translate most functions. They drop arguments that other dialects do not have (``to_char(a,
 '999')``, ``percentile(a, 0.5, b)``), add defaults (``listagg(a)``), and respell formats (``YYYY``). They refuse calls
-with a wrong number of arguments, or fail at such calls.
+that have a wrong number of arguments, or fail with errors of Python.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ if TYPE_CHECKING:
     from sqlglot import Dialect, Token, exp
 
 _FORMS = ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "POSITION", "SUBSTRING", "SUBSTR", "OVERLAY")
-"""Functions whose arguments contain keywords. sqlglot parses the calls of these functions with special rules.
+"""Functions whose arguments contain keywords. sqlglot's special rules parse calls of these functions.
 
-Other calls are parsed generically, because sqlglot's special forms would lose their names and surplus arguments.
+All other calls are parsed generically, because sqlglot's special rules would lose the calls' names and surplus
+arguments.
 """
 
 _HIDDEN = "\ue000"
-"""A character that is appended to the names of functions so that sqlglot does not recognize them."""
+"""A character appended to function names, which prevents sqlglot from recognizing the functions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reader:
     """One of sqlglot's parsers, and the words that have a special meaning for this parser. The words in ``calls`` have
-    this meaning only before a bracket, and the words in ``words`` have it anywhere.
+    their special meaning only before a bracket. The words in ``words`` have theirs everywhere.
 
     A subclass of the parser with fewer functions would be simpler. But ``sqlglot[c]`` and ``sqlglot[rs]`` install
     compiled classes, and a Python class cannot inherit from these classes.
@@ -44,7 +45,7 @@ class _Reader:
     words: frozenset[str] = frozenset()
 
     def parse(self, tokens: list[Token], query: str, dialect: Dialect) -> list[exp.Expr | None]:
-        """See :func:`parse_plain`."""
+        """Implements :func:`parse_plain` for this parser's dialect."""
         hidden = [
             word
             for word, following in zip_longest(tokens, tokens[1:])
@@ -85,7 +86,7 @@ def parse_plain(tokens: list[Token], query: str, dialect: str) -> list[exp.Expr 
 
 
 def without_window_clause(tokens: list[Token]) -> None:
-    """Marks the word ``window`` in each call ``window(…)`` as a name. Without this mark, sqlglot mistakes the word
+    """Marks the word ``window`` in each call ``window(…)`` as a name. Without this mark, sqlglot mistakes a ``window``
     right after GROUP BY for the clause WINDOW."""
     for word, bracket in pairwise(tokens):
         if word.token_type == TokenType.WINDOW and bracket.token_type == TokenType.L_PAREN:

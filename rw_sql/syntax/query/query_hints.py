@@ -1,4 +1,5 @@
-"""Makes hints about errors in queries, for Spark's errors and for the analysis without Spark."""
+"""Makes hints about errors in queries. Both the conversion of Spark's errors and the analysis without Spark use these
+hints."""
 
 from __future__ import annotations
 
@@ -22,14 +23,14 @@ def unnamed(name: str) -> str:
 
 
 def ambiguous(name: str) -> str:
-    """The hint for a column name that is ambiguous because several relations of the same name have the column, or
-    because several expressions of one relation have this name."""
+    """The hint for a column name that is ambiguous: several relations with the same name have the column, or several
+    columns of one relation have the name."""
     return f"give each relation an alias of its own, and write an_alias.{name}"
 
 
 def arguments(function: str, surplus: str = "") -> str:
-    """The hint for a call with a wrong number or wrong types of arguments. ``surplus`` is the text of the arguments to
-    leave out."""
+    """The hint for a call that has a wrong number of arguments or arguments of wrong types. ``surplus`` is the text of
+    the arguments to omit; empty if unknown."""
     shown = f"DESCRIBE FUNCTION EXTENDED {function} shows its arguments"
     return f"omit {surplus}; {shown}" if surplus and len(surplus) <= _WIDEST else shown
 
@@ -76,7 +77,7 @@ def nested(name: str) -> str:
 
 
 def unlike_queries(first: str | int, other: str | int) -> str:
-    """The hint for a set operation of queries with different numbers of columns."""
+    """The hint for a set operation whose queries have different numbers of columns."""
     if not (str(first).isdecimal() and str(other).isdecimal()):
         return "select as many columns in each query: NULL AS a_name fills one"
     least = "first" if int(first) < int(other) else "second"
@@ -92,7 +93,7 @@ def unreadable(kind: str, name: str) -> str:
 
 
 def no_such_relation(text: str, name: str) -> str:
-    """The hint for an unknown relation in a Spark statement, if no relation has a similar name."""
+    """The hint for an unknown relation in a Spark statement, for the case that no relation has a similar name."""
     words = _VERB.match(text)
     verb, kind = (words["verb"].upper(), (words["kind"] or "TABLE").upper()) if words is not None else ("", "TABLE")
     if verb == "DROP":

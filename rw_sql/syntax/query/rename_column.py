@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 _BEFORE, _AFTER = "SELECT ", " AS _rw_"
-"""These two texts around an expression make a query that can be parsed. No column has the name of the alias."""
+"""The texts before and after an expression that turn it into a query that sqlglot can parse. No column has the name of
+the alias ``_rw_``."""
 
 
 def renamed_column(text: str, old: str, new: str, *, relation: str, dialect: str) -> str:
@@ -20,7 +21,7 @@ def renamed_column(text: str, old: str, new: str, *, relation: str, dialect: str
     unchanged.
 
     ``relation`` is the optional qualifier of the column: ``relation.old``. Names are not case-sensitive. Raises
-    SqlError NOT_SUPPORTED if another name in the expression could change its meaning.
+    SqlError NOT_SUPPORTED if the renaming could change the meaning of another name in the expression.
     """
     from sqlglot import exp, parse_one, tokenize
     from sqlglot.errors import SqlglotError
@@ -70,8 +71,8 @@ def _written(name: str, dialect: str) -> str:
 
 
 def _named(tree: exp.Expr, column: str, relation: str) -> list[tuple[int, int, bool]]:
-    """Returns the ranges at which the column occurs, each with a flag. The flag is true if the name in this range
-    becomes a part of a value, as in ``struct(a)``."""
+    """Returns the ranges at which the column occurs, each with a flag. The flag is true if the column's name becomes
+    part of a value, as in ``struct(a)``, which has a field ``a``."""
     from sqlglot import exp
 
     found = []

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def renamed_relation(text: str, old: str, new: str, dialect: str, *, is_stored: bool = False) -> str:
     """Returns the query with the relation ``old`` renamed to ``new`` (both are names in the catalog). The rest of the
-    query's text is unchanged.
+    query's text does not change.
 
     References such as ``old.column`` remain valid, because a relation without an alias gets the old name as its alias.
     ``is_stored`` is True if the text is a job's query, in which a name with its schema is a single identifier. Raises
@@ -66,8 +66,8 @@ def renamed_relation(text: str, old: str, new: str, dialect: str, *, is_stored: 
 
 
 def _range(schema: exp.Expr | None, name: exp.Expr, new: tuple[str, ...]) -> tuple[int, int]:
-    """Returns the range of a name. The range does not include the schema if the schema is ``public`` and does not
-    change."""
+    """Returns the range of a name. The range excludes the schema if both the old and the new name are in the schema
+    ``public``."""
     start, end = _place(name)
     if schema is None or (len(new) == 1 and schema.name.lower() == PUBLIC):
         return start, end

@@ -1,4 +1,4 @@
-"""Rewrites aggregates so that a stream of rows, or of signed changes, can maintain them."""
+"""Rewrites aggregates to forms that can be maintained from a stream of rows or of signed changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 SIGN = "_rw_sign"
-"""The column that is 1 for a row that was added to an input and -1 for a removed row."""
+"""A column of signed changes: 1 for a row that was added to an input, and -1 for a removed row."""
 
 
 def distinct_arguments(core: exp.Select) -> list[exp.Expr]:
@@ -24,8 +24,8 @@ def distinct_arguments(core: exp.Select) -> list[exp.Expr]:
 
 
 def count_distinct_by_sets(core: exp.Select, types: Mapping[str, str]) -> bool:
-    """Rewrites count(DISTINCT …) as the size of a set. Returns False if another aggregate uses DISTINCT, or if the set
-    may contain equal values.
+    """Rewrites count(DISTINCT …) as the size of a set. Returns False if any other aggregate uses DISTINCT, or if
+    Spark's set may contain the same value twice.
 
     ``types`` are the Spark types of the arguments.
     """
@@ -59,7 +59,8 @@ def _has_floats(kind: str) -> bool:
 
 
 def _one_zero(value: exp.Expr) -> exp.Expr:
-    """Returns a floating-point value as text. Two values have equal texts if DISTINCT treats the values as equal.
+    """Returns a floating-point value as text. The texts of two values are equal if and only if DISTINCT treats the
+    values as equal.
 
     Up to Spark 4.1, a set may contain NaN several times.
     """
@@ -68,8 +69,8 @@ def _one_zero(value: exp.Expr) -> exp.Expr:
 
 
 def signable(found: exp.Expr) -> exp.Expr | None:
-    """Returns the argument of a sum or avg. Returns NULL for a count, because the argument of a count is not needed,
-    and None for other aggregates."""
+    """Returns the argument of a sum or avg. For a count, returns an SQL NULL, because the type of a count's argument is
+    not needed. For all other aggregates, including those with DISTINCT, returns None."""
     from sqlglot import exp
 
     call = found.this if isinstance(found, exp.Filter) else found

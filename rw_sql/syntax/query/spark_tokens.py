@@ -20,7 +20,7 @@ def dialect_of(name: str) -> Dialect:
 def spark_tokens(query: str) -> list[Token]:
     """The tokens of a query in Spark's SQL, which the caller may modify. Raises SqlglotError.
 
-    The tokens are cached, because several parsers read the same query in succession.
+    The tokens are cached, because several parsers read each query one after another.
     """
     from sqlglot import Token
 

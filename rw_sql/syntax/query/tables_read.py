@@ -1,4 +1,4 @@
-"""The tables and columns that a query uses."""
+"""Finds the tables and columns that a query uses."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def table_names(query: str) -> tuple[str, ...]:
     """The tables that a query reads, without duplicates, in the order of the text.
 
-    Names are in the catalog's form, folded unless quoted.
+    Names are in the catalog's form, folded to lower case unless quoted.
 
-    The catalog's form is ``name`` for tables in ``public``, and ``schema.name`` for tables in other schemas. Names
-    defined by the query itself (WITH) are left out. The query must be valid.
+    The catalog's form is ``name`` for tables in ``public``, and ``schema.name`` for tables in other schemas. Names that
+    the query itself defines in WITH are left out. The query must be valid.
     """
     return tuple(dict.fromkeys(map(catalog_name, _shared_tables(query))))
 
@@ -43,7 +43,7 @@ def _tree(query: str) -> exp.Expr:
 def shared_tree(query: str) -> exp.Expr:
     """The tree of a query, which the caller must not modify.
 
-    The tree is cached, because several functions analyze the same query in succession.
+    The tree is cached, because several functions analyze each query one after another.
     """
     return parse_spark(query)
 
@@ -52,21 +52,23 @@ _STAND_IN = "windo_"
 
 
 _PARSER_FAULTS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""The errors of Python that sqlglot raises, in addition to its own errors, for calls with too few arguments, such as
-``map(a)``."""
+"""The errors of Python that sqlglot raises for some calls with too few arguments, such as ``map(a)``, in place of its
+own errors."""
 
 
 @lru_cache(maxsize=64)
 def plain_tree(query: str) -> exp.Expr:
-    """Does the same as :func:`shared_tree`, but calls keep their names and arguments (see :mod:`plain_calls`)."""
+    """Returns a query's tree like :func:`shared_tree`, except that calls keep their names and arguments (see
+    :mod:`plain_calls`)."""
     return parse_plain_spark(query)
 
 
 def parse_plain_spark(query: str) -> exp.Expr:
-    """Does the same as :func:`parse_spark`, but calls keep their names and arguments (see :mod:`plain_calls`).
+    """Parses a query like :func:`parse_spark`, except that calls keep their names and arguments (see
+    :mod:`plain_calls`).
 
-    If sqlglot needs its special parsing for a call in the query, the query is parsed in the same way as by
-    :func:`parse_spark`. Raises SqlglotError.
+    If a call in the query can be parsed only by sqlglot's special rules, the result is that of :func:`parse_spark`.
+    Raises SqlglotError.
     """
     from sqlglot.errors import ParseError, SqlglotError
 
@@ -86,8 +88,8 @@ def parse_plain_spark(query: str) -> exp.Expr:
 def parse_spark(query: str) -> exp.Expr:
     """The tree of a query in Spark's SQL. Raises SqlglotError.
 
-    sqlglot mistakes ``window(…)`` right after GROUP BY for the clause WINDOW. Therefore, another word of the same
-    length replaces the word ``window``.
+    sqlglot mistakes ``window(…)`` right after GROUP BY for the clause WINDOW. During parsing, another word of equal
+    length therefore stands for ``window``.
     """
     from sqlglot import exp
     from sqlglot.errors import ParseError
@@ -114,13 +116,13 @@ def parse_spark(query: str) -> exp.Expr:
 
 
 def tables_of(tree: exp.Expr) -> tuple[str, ...]:
-    """Does the same as :func:`table_names`, for a query's tree."""
+    """Returns the same names as :func:`table_names`, from a query's tree."""
     return tuple(dict.fromkeys(map(catalog_name, _tables(tree))))
 
 
 @lru_cache(maxsize=256)
 def output_names(query: str) -> tuple[str, ...]:
-    """The names of a query's output columns. ``*`` counts as one name, and the name of an expression without a name is
+    """The names of a query's output columns. ``*`` counts as one column, and the name of an unnamed expression is
     empty. The query must be valid."""
     from sqlglot import exp
 
@@ -131,7 +133,7 @@ def output_names(query: str) -> tuple[str, ...]:
 
 
 def aliases_of(item: exp.Expr) -> tuple[str, ...]:
-    """The names after ``explode(…) AS (a, b)``; empty for any other select item."""
+    """The column names in a select item such as ``explode(…) AS (a, b)``; empty for items without a list of names."""
     from sqlglot import exp
 
     return tuple(name.name for name in item.expressions) if isinstance(item, exp.Aliases) else ()
@@ -145,8 +147,8 @@ def repeated_tables(query: str) -> frozenset[str]:
 
 
 def may_use_column(query: str, column: str) -> bool:
-    """True if a query may use a column of its input. A query is assumed to use the column if it contains the column's
-    name (ignoring case) or ``*``.
+    """True if a query may use a certain column of its input. This is assumed if the query contains the column's name
+    (ignoring case) or ``*``.
 
     The ``*`` of ``count(*)`` is ignored. The query must be valid.
     """
@@ -161,7 +163,7 @@ def may_use_column(query: str, column: str) -> bool:
 
 
 def _tables(tree: exp.Expr) -> list[exp.Table]:
-    """The tables that a query reads by name, without names that the query itself defines (WITH)."""
+    """The tables that a query reads by name, without names that the query itself defines in WITH."""
     from sqlglot import exp
     from sqlglot.optimizer.scope import traverse_scope
 
@@ -240,8 +242,8 @@ def table_places(query: str) -> tuple[TablePlace, ...]:
 
 
 def replaced_tables(query: str, names: Mapping[str, str]) -> str:
-    """Returns the query with other names of tables. ``names`` maps the names in the query to the new names. Qualified
-    columns remain valid."""
+    """Returns the query with some tables replaced by others. ``names`` maps the tables' names in the query to the new
+    names. Columns qualified with an old name remain valid."""
     for place in reversed(table_places(query)):
         name = names.get(place.written)
         if name is not None and (name != place.written or "." in name):

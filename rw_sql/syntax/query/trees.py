@@ -1,4 +1,4 @@
-"""Operations on a query's tree. They classify a select, remove clauses, and combine parts."""
+"""Operations on a query's tree that classify a select, remove clauses and combine parts."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 ROWS, GROUPS, ONE_ROW, DISTINCT, JOIN, OTHER = "rows", "groups", "one row", "distinct", "join", "other"
 
 QUERY_WITHIN = "it has a query within an expression"
-"""The reason why a query with an inner query is recomputed as a whole. The inner query may read rows of other groups or
-of other join keys."""
+"""The reason why a query with an inner query is recomputed completely: the inner query may read rows of other groups or
+of other join keys than those of the changed rows."""
 
 STAR_WITHIN = "it has a * within an expression"
-"""The reason why a query is recomputed as a whole if two conditions are met: the value of an expression depends on all
-columns of the input, and the input would have hidden columns."""
+"""The reason why a query is recomputed completely if the value of an expression depends on all columns of the input:
+the input would have hidden columns, which would change the value."""
 
 SESSIONS = "it groups by session windows, which a changed row may join or split"
-"""The reason why a query with session windows is recomputed as a whole. The window to which a row belongs depends on
+"""The reason why a query with session windows is recomputed completely. The window to which a row belongs depends on
 other rows, so the windows of changed rows cannot be computed from these rows alone."""
 
 _UNORDERED = ("order", "limit", "offset", "sort", "cluster", "distribute", "qualify", "windows", "laterals", "pivots")
@@ -38,8 +38,8 @@ def read_by(select: exp.Select) -> exp.Expr:
 
 def inlined(tree: exp.Select) -> bool:
     """Inlines the WITH queries of a select, including nested WITH queries and the WITH queries of its subqueries.
-    Returns False if a WITH query is recursive, is not a plain select, or is not used exactly once. A select that has no
-    WITH queries is left unchanged."""
+    Returns False if any WITH query is recursive, is not a plain select, or is not used exactly once. A select that has
+    no WITH queries is left unchanged."""
     from sqlglot import exp
 
     if tree.args.get("with_") is None:
@@ -49,7 +49,7 @@ def inlined(tree: exp.Select) -> bool:
 
 
 def _inlined(clause: exp.With) -> bool:
-    """Inlines the queries of a WITH clause. There must be no other WITH clause inside the clause or its query."""
+    """Inlines the queries of a WITH clause. Neither the clause nor its query may contain another WITH clause."""
     from sqlglot import exp
 
     tree = clause.parent
@@ -72,8 +72,9 @@ def _inlined(clause: exp.With) -> bool:
 
 
 def is_plain(relation: exp.Expr) -> bool:
-    """True if an input in a FROM clause is only a relation or a query with or without an alias. A sample, a PIVOT, a
-    join in parentheses, a version or an alias with column names changes the rows or columns of the input."""
+    """True if an input in a FROM clause is only a relation or a query, with or without an alias. An input is not plain
+    if it has a sample, a PIVOT, a join in parentheses, a version, or an alias with column names, because these change
+    its rows or columns."""
     alias = relation.args.get("alias")
     if alias is not None and alias.args.get("columns"):
         return False
@@ -81,7 +82,7 @@ def is_plain(relation: exp.Expr) -> bool:
 
 
 def is_picking(select: exp.Select) -> bool:
-    """True if a select only picks columns and rows of a single input."""
+    """True if a select only chooses columns and rows of a single input."""
     from sqlglot import exp
 
     if any(select.args.get(name) for name in (*_UNORDERED, "sample", "joins", "group", "having", "distinct")):
@@ -91,8 +92,8 @@ def is_picking(select: exp.Select) -> bool:
 
 def kind_of(core: exp.Select, *, may_have_queries: bool = False) -> tuple[str, str]:
     """Returns the kind of a select. If the kind is OTHER, or if the select has session windows, also returns a reason.
-    If ``may_have_queries`` is true and an expression of the select contains a query, the kind is determined for the
-    select without this query."""
+    If ``may_have_queries`` is true and an expression of the select contains a query, the kind is determined as if the
+    select did not contain this query."""
     from sqlglot import exp
 
     if any(_own(core, exp.Window)) or core.args.get("qualify") or core.args.get("windows"):
@@ -118,8 +119,8 @@ def kind_of(core: exp.Select, *, may_have_queries: bool = False) -> tuple[str, s
 
 
 def has_sessions(select: exp.Select) -> bool:
-    """True if a select may group by session windows. This is assumed if the select makes session windows outside its
-    aggregates."""
+    """True if a select may group by session windows. This is assumed if the select makes a session window anywhere
+    outside its aggregates."""
     from sqlglot import exp
 
     group = select.args.get("group")
@@ -131,7 +132,7 @@ def has_sessions(select: exp.Select) -> bool:
 
 
 def calls_of(select: exp.Select) -> frozenset[str]:
-    """The names, in lower case, of the functions that the items of a select call."""
+    """The lower-case names of the functions that are called in a select's items."""
     from sqlglot import exp
 
     calls = (call for item in select.expressions for call in item.find_all(exp.Func) if _select_of(call) is select)
@@ -139,7 +140,7 @@ def calls_of(select: exp.Select) -> frozenset[str]:
 
 
 def has_query(select: exp.Select) -> bool:
-    """True if an expression of a select or the condition of a join contains a query."""
+    """True if an expression of a select, or the condition of one of its joins, contains a query."""
     from sqlglot import exp
 
     return any(True for part in _parts(select) for _ in part.find_all(exp.Query))
@@ -229,7 +230,7 @@ def is_true(condition: exp.Expr) -> exp.Expr:
 def guarded(item: exp.Expr, keep: exp.Expr) -> exp.Expr:
     """Returns a select item that is computed only for rows that match the condition.
 
-    For other rows, the computation might fail, for example in a division that the condition protects.
+    For other rows, the computation might fail, for example if the condition protects a division from a divisor of 0.
     """
     from sqlglot import exp
 
@@ -245,7 +246,7 @@ def expression(text: str) -> exp.Expr:
 
 
 def only(core: exp.Select, listed: list[exp.Expr]) -> exp.Select:
-    """A select that computes these expressions for each row of the core's input."""
+    """Returns a select that computes the given expressions for each row of the core's input."""
     core.set("expressions", listed)
     for name in ("group", "having", "distinct"):
         core.set(name, None)
@@ -257,13 +258,13 @@ def spark_sql(tree: exp.Expr) -> str:
 
 
 def spent_sql(tree: exp.Expr) -> str:
-    """Does the same as :func:`spark_sql` for a tree that the caller no longer uses. The library sqlglot modifies the
+    """Returns the same text as :func:`spark_sql`, for a tree that the caller no longer uses. sqlglot then modifies the
     tree itself instead of a copy."""
     return tree.sql(dialect="spark", normalize_functions=False, copy=False)
 
 
 def copy_of(tree: Tree) -> Tree:
-    """A copy of a tree, made in a third of the time of its ``copy()`` method."""
+    """Returns a copy of a tree. This function takes a third of the time of the tree's ``copy()`` method."""
     from sqlglot import exp
 
     root = tree.__class__()
@@ -302,8 +303,8 @@ def copied(chain: Sequence[exp.Select]) -> list[exp.Select]:
 
 
 def equal_columns(join: exp.Join, left: str, right: str) -> list[tuple[exp.Column, exp.Column]]:
-    """The pairs of columns on which a join is an equality join. The first column of a pair is a column of the left
-    side."""
+    """The pairs of columns on which a join is an equality join. The first column of each pair belongs to the left side,
+    the second to the right side."""
     from sqlglot import exp
 
     condition = join.args.get("on")

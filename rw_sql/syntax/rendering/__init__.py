@@ -1,6 +1,7 @@
 """Renders statements as canonical text. The entry point is :func:`rw_sql.syntax.render`.
 
-The modules follow the first words of a statement: ``create``, ``alter``, and ``operations`` for the other statements.
+The modules correspond to the first word of a statement: ``create`` (also for REPLACE and DROP), ``alter``, and
+``operations`` for all other statements.
 
 Imports: ``lexing``, ``statements``. Begin with ``render``.
 """

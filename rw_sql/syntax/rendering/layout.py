@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 WIDEST_LINE = 100
-"""A statement of at most this many characters is printed on one line."""
+"""The maximum number of characters of a statement that is printed on one line."""
 
 _widest = ContextVar("_widest", default=WIDEST_LINE)
 
@@ -46,8 +46,8 @@ class _Piece:
 
 
 class Clauses:
-    """A statement's text in pieces. A line may begin before each piece, and a list in a piece may be divided into
-    lines."""
+    """A statement's text, divided into pieces. A new line may begin before each piece, and a list in a piece may extend
+    over several lines."""
 
     def __init__(self, head: str) -> None:
         self._pieces = [_Piece(head)]

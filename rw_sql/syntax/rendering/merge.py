@@ -1,5 +1,5 @@
-"""Merges an ALTER into a stored statement. Only the options that the ALTER names are changed, and everything else is
-kept as written."""
+"""Merges an ALTER into a stored statement. Only the options that the ALTER statement names change. Everything else
+stays as written."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ WithOptions = TypeVar(
 def merge_options(
     statement: WithOptions, set_options: Iterable[Option], unset_keys: Iterable[OptionKey | str] = ()
 ) -> WithOptions:
-    """Returns the statement after the change. Changed options keep their places, new options are at the end, and unset
-    options are removed."""
+    """Returns the statement after the change. Changed options keep their places, new options are added at the end, and
+    options in UNSET are removed."""
     changed = {option.key: option for option in set_options}
     gone = {key if isinstance(key, str) else key.key for key in unset_keys}
     kept = [changed.pop(option.key, option) for option in statement.options if option.key not in gone]

@@ -1,4 +1,4 @@
-"""Renders the statements about operations and about the session as text."""
+"""Renders statements about operations and statements about the session as text."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def reset_source_splits(s: ast.ResetSourceSplits) -> str:
 
 
 def checkpoint_options(s: ast.InjectCheckpointOffsets) -> list[str]:
-    """The options that only a checkpoint's WITH accepts."""
+    """Returns the options that only the WITH clause of a statement about a checkpoint accepts."""
     return options_text(s.options) + switches_text(
         table=", ".join(s.tables) or None,
         exactly=True if s.is_exactly else None,

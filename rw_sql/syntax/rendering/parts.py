@@ -72,17 +72,17 @@ def option_text(option: Option) -> str:
 
 
 def options_text(options: Sequence[Option]) -> list[str]:
-    """Each option as text."""
+    """Returns each option as text."""
     return [option_text(option) for option in options]
 
 
 def keys_text(keys: Sequence[OptionKey]) -> list[str]:
-    """Each key as text."""
+    """Returns each key as text."""
     return [key_text(key.key) for key in keys]
 
 
 def given(flag: bool, words: str) -> str:
-    """Returns the words with a leading space if the flag is set; otherwise the empty string."""
+    """Returns the words with a leading space if the flag is true; otherwise the empty string."""
     return f" {words}" if flag else ""
 
 
@@ -97,8 +97,8 @@ def reason_text(reason: str | None) -> str:
 
 
 def switches_text(**switches: str | bool | None) -> list[str]:
-    """Returns the text of each switch whose value differs from its default. The caller passes None for a switch with
-    the default value."""
+    """Returns the text of each switch whose value differs from its default. The caller passes None for a switch that
+    has its default value."""
     shown = {True: "true", False: "false"}
     return [
         f"{name.upper()} = {shown[value] if isinstance(value, bool) else literal(value)}"
@@ -149,7 +149,7 @@ def column_list(
     constraints: Sequence[TableConstraint],
     watermarks: Sequence[Watermark],
 ) -> list[str]:
-    """The items of a column list: the columns (with ``*`` at its position), followed by the constraints and the
+    """The items of a column list: the columns, with ``*`` at its position among them, then the constraints and the
     watermarks."""
     items = [column_text(column) for column in columns]
     if wildcard is not None:

@@ -1,5 +1,5 @@
-"""Renders a statement as canonical text. This text has upper-case keywords, canonical types, quotes only where they are
-needed, and options in the order written."""
+"""Renders a statement as canonical text. This text has upper-case keywords, canonical types, quotes only where
+necessary, and options in the order in which they were written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["RENDERERS", "column_text", "include_text", "key_text", "name_text", 
 def render(statement: ast.Statement) -> str:
     """The canonical text of a statement, without ``;``. Parsing this text gives an equal statement.
 
-    The text of CREATE SECRET and ALTER SECRET includes the secret value, and callers must redact this value before they
+    The text of CREATE SECRET and ALTER SECRET includes the secret value. Callers must redact the value before they
     store or print the text.
     """
     return RENDERERS[type(statement)](statement)

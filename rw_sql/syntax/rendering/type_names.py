@@ -1,4 +1,4 @@
-"""Converts types to text: to the canonical form in rw_sql's statements, and to Spark's names."""
+"""Converts types to text: to the canonical form of rw_sql's statements, and to Spark's DDL."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 MOST_NESTED = 100
-"""The maximum nesting of queries and expressions.
+"""The maximum number of levels to which queries and expressions can be nested.
 
 The nesting is limited because each level uses several frames of Python's stack.
 """
@@ -105,7 +105,7 @@ _SPOKEN = {
     "joined table": "JOIN and a relation",
     "date/time field": "YEAR, MONTH, DAY, HOUR, MINUTE or SECOND",
 }
-"""Maps the names of expected constructs to the descriptions that hints use."""
+"""Maps the names that error messages use for expected constructs to the descriptions that hints use."""
 
 
 class Cursor:
@@ -120,20 +120,20 @@ class Cursor:
         self.ended = ended
         self.depth = 0
         self.closed = -1
-        """The position after a closing parenthesis. At this position, no selection of a field such as ``.a`` may
-        follow."""
+        """The position after the latest closing parenthesis that no field selection such as ``.a`` may follow."""
         self.mentioned: list[Token] = []
         """The first words of the column names seen so far."""
         self.has_lambda = False
         """True if a lambda such as ``|x| x + 1``, which defines names, was seen."""
 
     def peek(self, ahead: int = 0) -> Token:
-        """The token ``ahead`` positions further; the end token if there is no such token."""
+        """The token that is ``ahead`` positions after the current token; the end token if there is no such token."""
         at = self.at + ahead
         return self.tokens[at] if at < self.last else self.ended
 
     def word(self, ahead: int = 0) -> str:
-        """The word ``ahead`` positions further, in upper case; empty for other tokens."""
+        """The word that is ``ahead`` positions after the current token, in upper case; empty if that token is not a
+        word."""
         token = self.peek(ahead)
         return token.upper if token.kind == WORD else ""
 
@@ -192,7 +192,7 @@ class Cursor:
                 self.fail(word)
 
     def fail(self, expected: str) -> NoReturn:
-        """Raises SqlError INVALID_EXPRESSION with the expected and the actual token."""
+        """Raises SqlError INVALID_EXPRESSION. The message names what was expected and the current token."""
         token = self.peek()
         met = found(token)
         before = found(self.tokens[self.at - 1]) if self.at > 0 else ""
@@ -203,7 +203,7 @@ class Cursor:
         raise SqlError(INVALID_EXPRESSION, f"expected {expected}, found: {met}", hint=hint, span=token.span)
 
     def refuse(self, message: str, token: Token, *, hint: str | None = None) -> NoReturn:
-        """Raises SqlError INVALID_EXPRESSION at the token."""
+        """Raises SqlError INVALID_EXPRESSION at the given token."""
         if hint is None and message.startswith("syntax error at or near "):
             before = self.tokens[self.at - 1] if self.at > 0 else None
             if token.upper == "TABLE" and before is not None and before.upper in ("FROM", "JOIN", ","):
@@ -220,8 +220,8 @@ class Cursor:
         raise SqlError(INVALID_EXPRESSION, message, hint=hint, span=token.span)
 
     def _is_column(self) -> bool:
-        """True if the next token is a reserved word that is probably the name of a column. This is assumed if the token
-        after the word can follow a column."""
+        """True if the next token is a reserved word that is probably the name of a column. This is assumed if the next
+        token but one can follow a column."""
         following = self.peek(1)
         if following.kind == END or following.text == ")":
             return self.word() != "FROM"
@@ -234,7 +234,8 @@ class Cursor:
         raise SqlError(INVALID_EXPRESSION, trailing_comma(following), hint=WITHOUT_COMMA, span=comma.span)
 
     def is_name(self, ahead: int = 0) -> bool:
-        """True if a name is ``ahead`` positions further. A name is a quoted name, or a word that is not reserved."""
+        """True if the token ``ahead`` positions after the current token is a name: a quoted name, or a word that is not
+        reserved."""
         token = self.peek(ahead)
         return token.kind in _NAME_KINDS and (token.kind != WORD or token.upper not in RESERVED)
 
@@ -249,7 +250,7 @@ class Cursor:
         return token
 
     def label(self) -> None:
-        """Skips a name after AS or a dot. At this place, reserved words are names too."""
+        """Skips and returns a name after AS or a dot, where reserved words are names too."""
         if self.peek().kind not in _NAME_KINDS:
             self.fail("identifier")
         self.at += 1

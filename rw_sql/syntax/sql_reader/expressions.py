@@ -1,4 +1,4 @@
-"""Reads expressions: operators according to their precedence, calls, and forms with keywords inside."""
+"""Reads expressions: operators with their precedence, calls, and forms with keywords inside their parentheses."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ExpressionReader(FormReader):
         self.depth -= 1
 
     def _power(self) -> int:
-        """The precedence of the operator that comes next; 0 if no operator comes next."""
+        """The precedence of the next token's operator; 0 if the next token does not begin an operator."""
         word = self.word()
         if word:
             return self._word_power(word)
@@ -229,7 +229,7 @@ class ExpressionReader(FormReader):
         return is_row
 
     def _begins_query(self) -> bool:
-        """True if a query comes next, in parentheses or not."""
+        """True if a query comes next, with or without parentheses."""
         ahead = 0
         while self.peek(ahead).text == "(":
             ahead += 1
@@ -340,8 +340,8 @@ class ExpressionReader(FormReader):
             self.mentioned.append(first)
 
     def arrow_parameters(self, begun: int) -> set[str]:
-        """The parameters of all lambdas between token ``begun`` and this position, such as ``x -> x + 1`` and ``(x, y)
-        -> x + y``."""
+        """The parameters of all lambdas between token ``begun`` and this position. For example, ``x -> x + 1`` has the
+        parameter ``x``, and ``(x, y) -> x + y`` has ``x`` and ``y``."""
         found: set[str] = set()
         for at in range(begun + 1, self.at - 1):
             if self.tokens[at].text != "-" or self.tokens[at + 1].text != ">":

@@ -21,16 +21,15 @@ _LENGTHS = {
     "SESSION": ("GAP",),
     "TUMBLE": ("SIZE", "OFFSET"),
 }
-"""The window functions. Each function is mapped to the names of its interval arguments, in the order of the arguments
-in a call without argument names."""
+"""Maps each window function to the names of its interval arguments, in the order of a call without argument names."""
 
 _EXAMPLE = "10 minutes"
-"""An interval that is written in a hint if the statement itself does not contain this interval."""
+"""The interval that a hint shows in place of an interval that the statement lacks."""
 
 _SIMPLE = re.compile(r"\d+ \w+")
 _PART = r"(?:[+-]\s*)?\d+(?:\.\d+)?\s*[A-Za-z]+"
 _WITH_UNITS = re.compile(rf"{_PART}(?:\s*{_PART})*")
-"""The text of an interval that contains its units."""
+"""Matches an interval's text that contains the units."""
 
 _NUMBER = re.compile(r"([+-]\s*)?(\d+(?:\.\d+)?)")
 _SIGNS = ("+", "-")
@@ -79,8 +78,8 @@ def _in_spark(name: str) -> str:
 
 
 def _numbers(tokens: Sequence[Token], before: Sequence[Token]) -> str:
-    """The hint for ``TABLE(generate_series(…))``. The column of ``range`` is called ``id``, unless an alias renames
-    it. The arguments of ``range`` cannot be columns."""
+    """The hint for ``TABLE(generate_series(…))``. The hint proposes Spark's ``range``, whose column is called ``id``
+    unless an alias renames it. The arguments of ``range`` cannot be columns."""
     name, inner = tokens[1].text, _inside(tokens[3:])
     range_ = _range(tokens[3:])
     if range_ is None and inner:
@@ -112,7 +111,7 @@ def _lateral(array: str, tokens: Sequence[Token], before: Sequence[Token]) -> st
 
 def _alias(tokens: Sequence[Token]) -> tuple[str, str]:
     """The alias after ``(function(…))`` with its only column, as written. The result is empty if there is no alias, or
-    if the alias has several columns."""
+    if the alias names several columns."""
     behind = list(tokens[len(_inside(tokens[3:])) + 5 :])
     if behind and behind[0].upper == "AS":
         del behind[0]
@@ -127,8 +126,8 @@ _SEQUENCE = "CASE WHEN first <= last THEN sequence(first, last) END"
 
 def _sequence(arguments: Sequence[Token]) -> str:
     """The array with the numbers of ``generate_series``. If the last number is less than the first number,
-    ``generate_series`` returns no rows. In this case, ``sequence`` counts downwards if it has no step, and fails if it
-    has a step."""
+    ``generate_series`` returns no rows. Spark's ``sequence``, in contrast, counts downwards without a step, and fails
+    with a step."""
     written = _parts(arguments)
     parts = [_in_spark(spelled(part)) for part in written]
     if len(parts) not in (2, 3):
@@ -200,8 +199,8 @@ def _partition(tokens: Sequence[Token]) -> list[str]:
 
 
 def _arguments(tokens: Sequence[Token], function: str) -> tuple[str, str, dict[str, str]]:
-    """The relation, the column and the intervals of a window function, by the names of their arguments. Names that are
-    not written are replaced with placeholders. ``tokens`` are the tokens inside the brackets of the function."""
+    """The relation, the column and the intervals of a window function, by the names of their arguments. Placeholders
+    stand for arguments that are missing. ``tokens`` are the tokens inside the brackets of the function."""
     merged = whole_names(tokens)
     words = [token.upper for token in merged]
     table = words.index("TABLE") + 1 if "TABLE" in words else 0

@@ -1,4 +1,4 @@
-"""Reads forms with keywords inside: CASE, CAST, EXTRACT, INTERVAL, arrays and maps."""
+"""Reads expressions that contain keywords, such as CASE, CAST, EXTRACT and INTERVAL, and arrays and maps."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class FormReader(TypeReader):
-    """Reads expressions with keywords inside, such as CASE. Subclasses read the parts of these expressions, which are
-    expressions and queries."""
+    """Reads expressions that contain keywords, such as CASE. Subclasses implement reading the expressions and queries
+    inside them."""
 
     __slots__ = ()
 
@@ -37,7 +37,7 @@ class FormReader(TypeReader):
 
     @abstractmethod
     def subquery(self) -> None:
-        """Skips a query that may use the columns of enclosing queries."""
+        """Skips a query, which may use columns of the enclosing queries."""
 
     def case(self) -> None:
         if self.word() != "WHEN":
@@ -76,7 +76,7 @@ class FormReader(TypeReader):
             self.fail("date/time field")
 
     def _lacks_unit(self) -> bool:
-        """True if the next word is a misspelled unit and not an alias, as in ``INTERVAL '1' huors``."""
+        """True if the next word is a misspelled unit, as in ``INTERVAL '1' huors``, and not an alias."""
         return self.tokens[self.at - 1].value.strip().isdecimal() and bool(self.word()) and self.is_name()
 
     def _precision(self) -> None:
@@ -116,8 +116,8 @@ class FormReader(TypeReader):
             self.expression()
 
     def _begins_arguments(self) -> bool:
-        """True if the arguments of Spark's array function EXISTS follow instead of a query, as in ``EXISTS (xs, x -> x
-        > 1)``."""
+        """True if EXISTS is followed by the arguments of Spark's array function of this name, as in ``EXISTS (xs, x ->
+        x > 1)``, and not by a query."""
         following = self.peek(1).text
         return (self.is_name() and following in (",", ".")) or (self.word() == "ARRAY" and following in ("(", "["))
 

@@ -1,4 +1,4 @@
-"""Reads queries: SELECT, VALUES, set operations, WITH."""
+"""Reads queries: SELECT, VALUES, set operations and WITH."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class QueryReader(TableReader):
     __slots__ = ()
 
     def subquery(self) -> None:
-        """Skips a query that may use the columns of enclosing queries."""
+        """Skips a query, which may use columns of the enclosing queries."""
         begun, before = self.at, len(self.mentioned)
         self.within += 1
         self.query()
@@ -150,7 +150,8 @@ class QueryReader(TableReader):
             self.expression()
 
     def _items(self) -> Token | None:
-        """Skips the SELECT list. Returns the first ``*`` or ``t.*`` in the list."""
+        """Skips the SELECT list. Returns the first token of the first ``*`` or ``t.*`` in the list; None if there is
+        none."""
         star = None
         while True:
             item = self.peek()
@@ -176,7 +177,7 @@ class QueryReader(TableReader):
                 self.refuse(f'column "{column.value}" does not exist: the query has no FROM', column, hint=hint)
 
     def _item(self) -> bool:
-        """Skips an item of SELECT. Returns True if the item is ``*`` or ``t.*``."""
+        """Skips an item of the SELECT list. Returns True if the item is ``*`` or ``t.*``."""
         if self.wildcard():
             return True
         self.wildcard_or_expression()

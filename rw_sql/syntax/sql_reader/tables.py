@@ -82,7 +82,7 @@ _NO_ALIAS = frozenset(
         "WITHIN",
     ]
 )
-"""Words that cannot be an alias without AS, because they begin a following clause."""
+"""Words that cannot be an alias without AS, because they begin a clause that may follow a table."""
 
 
 class TableReader(ReshapingReader):
@@ -93,7 +93,7 @@ class TableReader(ReshapingReader):
     def __init__(self, tokens: Sequence[Token], at: int, last: int, ended: Token) -> None:
         super().__init__(tokens, at, last, ended)
         self.within = 0
-        """The number of enclosing queries whose columns may be used."""
+        """The number of enclosing queries whose columns the current query may use."""
 
     @abstractmethod
     def query(self) -> None:

@@ -18,13 +18,13 @@ _OF_OTHERS = {
     "timestamp_ltz": "timestamptz", "timestamp_ntz": "timestamp", "tinyint": "smallint", "uint8": "smallint",
     "uint16": "int", "uint32": "bigint", "uint64": "numeric", "varbinary": "bytea",
 }  # fmt: skip
-"""Maps the names of other systems' types to the rw_sql type with the same values."""
+"""Maps type names of other systems to the rw_sql type that has the same values."""
 
 
 def unknown_type(token: Token, known: Collection[str], surplus: str = "") -> SqlError:
     """The error for a type that does not exist. The error's hint names the type among ``known`` that was probably
-    meant. ``surplus`` are the arguments of the type in the statement. If the probable type accepts no arguments, the
-    hint advises the user to omit these arguments."""
+    meant. ``surplus`` is the text of the type's arguments in the statement. If the type that was probably meant accepts
+    no arguments, the hint says to omit them."""
     near = [_OF_OTHERS[token.value]] if token.value in _OF_OTHERS else near_names(token.value, known)
     if near and surplus and near[0] not in _WITH_ARGUMENTS:
         hint = f"write {near[0].upper()}, without ({surplus})"
@@ -90,7 +90,7 @@ _NAMES = frozenset(
     ]
 )
 LITERALS = _NAMES - {"void", "serial", "regproc"}
-"""Types whose name may precede a string literal: ``DATE '2026-01-31'``."""
+"""The types whose name may stand before a string literal: ``DATE '2026-01-31'``."""
 
 
 class TypeReader(Cursor):
@@ -176,7 +176,7 @@ class TypeReader(Cursor):
 
 
 _STUCK_TO = frozenset("<>=*/~!@#%^&|`?")
-"""Characters that would form an operator with a preceding >."""
+"""Characters that form an operator with a ``>`` directly before them."""
 _FIELDS = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 _WITH_SCALE = frozenset({"numeric", "decimal", "dec"})
 _WITH_COLLATION = frozenset({"string", "varchar", "char"})

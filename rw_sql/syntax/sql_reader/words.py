@@ -1,4 +1,4 @@
-"""Lists words and symbols of expressions: operators with their precedence, units of time, and words that cannot be
+"""Lists the words and symbols of expressions: operators with their precedence, units of time, and words that cannot be
 names."""
 
 from __future__ import annotations
@@ -75,16 +75,16 @@ NEED_ARGUMENTS = frozenset({
     "ROUND", "FLOOR", "CEIL", "LOWER", "UPPER", "LENGTH", "TRIM", "SUBSTR", "REPLACE", "EXPLODE", "UNNEST",
     "DATE_TRUNC", "TO_CHAR", "TO_TIMESTAMP", "TUMBLE", "HOP", "SESSION", "WINDOW", "GENERATE_SERIES",
 })  # fmt: skip
-"""Functions that require at least one argument."""
+"""The functions that require at least one argument."""
 NO_COLUMNS = frozenset({
     "CURRENT_CATALOG", "CURRENT_DATABASE", "CURRENT_DATE", "CURRENT_ROLE", "CURRENT_SCHEMA", "CURRENT_TIME",
     "CURRENT_TIMESTAMP", "CURRENT_USER", "LOCALTIME", "LOCALTIMESTAMP", "SESSION_USER", "USER",
 })  # fmt: skip
-"""Names that stand for values such as ``current_date``, not for columns."""
+"""Names that are values without being columns, such as ``current_date``."""
 ORDERED_BY_ONE = frozenset({"PERCENTILE_CONT", "PERCENTILE_DISC", "APPROX_PERCENTILE", "MODE"})
 QUANTIFIERS = frozenset({"ALL", "ANY", "SOME"})
 CONDITIONS = QUANTIFIERS | {"EXISTS"}
-"""Forms with boolean results. Such results have no fields to select."""
+"""The words that begin a form with a boolean result. A boolean has no fields to select."""
 
 
 WORD_POWERS = {

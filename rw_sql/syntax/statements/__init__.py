@@ -1,5 +1,5 @@
-"""Defines every statement as a frozen dataclass, in one module per family of statements. Class names follow the SQL
-words.
+"""Defines every statement as a frozen dataclass, in one module per family of statements. The class names correspond to
+the SQL keywords.
 
 Imports: ``errors``, ``lexing``. Begin with ``common`` and ``source``.
 """

@@ -1,6 +1,6 @@
-"""ALTER statements that several kinds of objects support.
+"""Defines the ALTER statements that several kinds of objects share.
 
-``kind`` is upper case: SOURCE, TABLE, SINK, MATERIALIZED VIEW, ….
+``kind`` is the object kind in upper case: SOURCE, TABLE, SINK, MATERIALIZED VIEW, ….
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class AlterRefreshSchema(Statement):
 class AlterSet(Statement):
     """``ALTER kind n SET parameter {TO | =} {value [, …] | DEFAULT} [DEFERRED]``.
 
-    ``values`` is empty for DEFAULT. ``parameter`` is lower case: a rate limit, parallelism, backfill_parallelism,
+    ``values`` is empty for DEFAULT. ``parameter`` is in lower case: a rate limit, parallelism, backfill_parallelism,
     resource_group, ….
     """
 

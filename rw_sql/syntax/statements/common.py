@@ -1,5 +1,5 @@
-"""Defines the parts of statements: names, options, columns, formats. All of these objects are frozen. Comparisons for
-equality ignore the spans of the objects."""
+"""Defines the parts of statements: names, options, columns, formats. All of these objects are frozen. Equality ignores
+their positions in the text (spans)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Name:
 
     @property
     def schema(self) -> str | None:
-        """The schema, if written."""
+        """The schema that the statement writes before the name; None if there is none."""
         return self.parts[-2] if len(self.parts) > 1 else None
 
     @property
@@ -48,7 +48,7 @@ class Name:
 
     @staticmethod
     def of(key: str, span: Span = NOWHERE) -> Name:
-        """The name of the object with this key."""
+        """Returns the name of the object that has this key in the catalog."""
         return Name(parts=key_parts(key), span=span)
 
     def __str__(self) -> str:
@@ -59,8 +59,8 @@ class Name:
 class DataType:
     """A type in canonical form: ``name`` is upper case and canonical (``CHARACTER VARYING``, ``STRUCT``, ``MAP``).
 
-    ``arguments`` are precision and scale. An array has the ``name`` ``ARRAY`` and an ``element``; a map has ``key`` and
-    ``value``; a struct has ``fields``.
+    ``arguments`` are numbers such as precision and scale. An array has the ``name`` ``ARRAY`` and an ``element``, a map
+    has a ``key`` and a ``value``, and a struct has ``fields``.
     """
 
     name: str
@@ -139,7 +139,7 @@ class NullValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretValue:
-    """``SECRET name [AS FILE]``: a reference, never a value."""
+    """``SECRET name [AS FILE]``: a reference to a secret. It never contains the secret's value."""
 
     secret: Name
     is_file: bool = False
@@ -161,7 +161,7 @@ OptionValue = TextValue | NumberValue | WordValue | SecretValue | ConnectionValu
 class Option:
     """``key = value``. The key is folded and unquoted: ``properties.bootstrap.server``.
 
-    ``key_span`` is the position of the key; NOWHERE for an option that was not parsed.
+    ``key_span`` is the key's position; NOWHERE for an option that does not come from a parsed text.
     """
 
     key: str
@@ -171,36 +171,36 @@ class Option:
 
     @property
     def key_place(self) -> Span:
-        """The position for an error in the key."""
+        """The position to report for an error in the key."""
         return self.key_span if self.key_span.end else self.span
 
     @property
     def value_place(self) -> Span:
-        """The position for an error in the value."""
+        """The position to report for an error in the value."""
         return self.value.span if self.value.span.end else self.span
 
     @property
     def places(self) -> tuple[Span, ...]:
-        """All positions at which an error in the option may point."""
+        """All positions to which an error about the option may refer."""
         return self.span, self.key_place, self.value_place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionKey:
-    """An option key without a value, as in UNSET."""
+    """An option's key without a value, as UNSET lists it."""
 
     key: str
     span: Span = at()
 
     @property
     def key_place(self) -> Span:
-        """The position for an error in the key."""
+        """The position to report for an error in the key."""
         return self.span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatEncode:
-    """``FORMAT f ENCODE e [(options)] [KEY ENCODE k]``; words are upper case."""
+    """``FORMAT f ENCODE e [(options)] [KEY ENCODE k]``. The words after FORMAT and ENCODE are in upper case."""
 
     format: str
     encode: str
@@ -225,8 +225,8 @@ class ColumnDefinition:
     ``field`` is the name in ``FROM field``: the record field from which a table's column is read, if its name differs
     from the column's name.
 
-    ``other_constraints`` contains UNIQUE, CHECK, REFERENCES, COLLATE and named constraints as canonical text. These
-    constraints are parsed but not enforced.
+    ``other_constraints`` contains UNIQUE, CHECK, REFERENCES, COLLATE and named constraints as canonical text. rw_sql
+    parses these constraints, but does not enforce them.
     """
 
     name: str
@@ -253,7 +253,7 @@ class IncludeColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableConstraint:
-    """``[CONSTRAINT name] PRIMARY KEY (columns)``, or another constraint as text, which is parsed but not enforced.
+    """``[CONSTRAINT name] PRIMARY KEY (columns)``, or another constraint, which is parsed but not enforced.
 
     ``kind`` is PRIMARY KEY, UNIQUE, CHECK or FOREIGN KEY; ``text`` is the text after the columns.
     """

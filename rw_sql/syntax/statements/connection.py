@@ -1,4 +1,4 @@
-"""Statements about connections and secrets."""
+"""Defines the statements about connections and secrets."""
 
 from __future__ import annotations
 

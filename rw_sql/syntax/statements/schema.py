@@ -1,4 +1,4 @@
-"""Schemas: CREATE, DROP, USE."""
+"""Defines the statements about schemas: CREATE, DROP and USE."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements about parameters, confirmation and waiting, and EXPLAIN."""
+"""Defines the statements about parameters, confirmation, blocks and waiting, and EXPLAIN."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SetParameter(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirm(Statement):
-    """``CONFIRM 'token'``: confirms one refused request."""
+    """``CONFIRM 'token'``: confirms the one request that was refused with this token."""
 
     token: str
     token_span: Span = at()
@@ -46,10 +46,10 @@ class Confirm(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush(Statement):
-    """``FLUSH``: waits until all records that exist at the call have reached every running dependent.
+    """``FLUSH``: waits until all records that exist when FLUSH begins have reached every running dependent.
 
     FLUSH waits neither for paused objects nor for jobs that stay STALLED for a few seconds and several retries. The
-    result lists these objects and jobs.
+    result lists the paused objects and the stalled jobs.
     """
 
 
@@ -75,14 +75,14 @@ class SetTimeZone(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginUnsafe(Statement):
-    """``BEGIN UNSAFE [REASON 'text']``: the statements up to COMMIT are run as one operation."""
+    """``BEGIN UNSAFE [REASON 'text']``: begins a block. COMMIT runs the block's statements as one operation."""
 
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginTransaction(Statement):
-    """``BEGIN [TRANSACTION | WORK]``, ``START TRANSACTION``: parsed, but refused when run."""
+    """``BEGIN [TRANSACTION | WORK]``, ``START TRANSACTION``: accepted by the parser, but refused when it is run."""
 
     is_start: bool = False
 

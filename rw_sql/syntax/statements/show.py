@@ -1,4 +1,4 @@
-"""Read-only statements."""
+"""Defines the read-only statements: SHOW and DESCRIBE."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class ShowMetrics(Statement):
 class ShowLineage(Statement):
     """``SHOW LINEAGE [OF n]``: all objects, each with the objects that it reads.
 
-    With OF, the statement shows only ``n``, the objects on which ``n`` depends, and the dependents of ``n``.
+    With OF, the statement shows only ``n``, the objects on which ``n`` depends, and the objects that depend on ``n``.
     """
 
     name: Name | None = None

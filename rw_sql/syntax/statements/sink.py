@@ -1,4 +1,4 @@
-"""Statements about sinks."""
+"""Defines the statements about sinks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rw_sql.syntax.statements.common import FormatEncode, Name, Option, Query, S
 class CreateSink(Statement):
     """``CREATE SINK [IF NOT EXISTS] n [INTO t [(columns)]] {FROM r | AS query} [EMIT …] [WITH (…)] [FORMAT …]``.
 
-    Exactly one of ``relation`` and ``query`` is set. If the statement has no INTO, it must have options.
+    Exactly one of ``relation`` and ``query`` is set. A statement without INTO must have options.
     """
 
     name: Name

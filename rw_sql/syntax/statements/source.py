@@ -1,4 +1,4 @@
-"""Statements that create, drop and change sources."""
+"""Defines the statements that create, drop and change sources."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class DropSource(Statement):
 class AlterSourceUnsafeSet(Statement):
     """``ALTER SOURCE n UNSAFE SET (k = v, …) [, UNSET (k, …)] [ALLOW …] [WITH (VALIDATE = bool)] [REASON 'text']``.
 
-    ``allow`` lists the predicted effects that a confirmation in advance may cover: GAPS, DUPLICATES. RESET and UNDO
-    have the same clause.
+    ``allow`` lists the predicted effects (GAPS, DUPLICATES) to which the user consents in advance. RESET and UNDO have
+    the same clause.
     """
 
     name: Name
@@ -101,7 +101,7 @@ class ResumeAllSources(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitId:
-    """A split in a statement: ``'orders:0'``, or ``'0'`` if the source has one topic."""
+    """A split in a statement: ``'orders:0'``, or ``'0'`` if the source has only one topic."""
 
     id: str
     span: Span = at()
@@ -195,7 +195,7 @@ class InjectToTimestamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectShift:
-    """``TO SHIFT ±n``: a number of records relative to each split's position."""
+    """``TO SHIFT ±n``: moves each split's position by ``n`` records."""
 
     records: int
     span: Span = at()
@@ -203,7 +203,7 @@ class InjectShift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectBack:
-    """``BACK BY INTERVAL 'text'``: the first record at or after the current time minus the interval."""
+    """``BACK BY INTERVAL 'text'``: the first record whose time is at least the current time minus the interval."""
 
     interval: str
     span: Span = at()
@@ -243,10 +243,10 @@ class InjectSourceOffsets(Statement):
 class InjectCheckpointOffsets(Statement):
     """``INJECT CHECKPOINT OFFSETS 'path' target …``: moves the positions of a job that rw_sql does not run.
 
-    The other fields come from WITH: ``options`` are the options for the brokers (``properties.…`` and ``connection``),
-    and ``tables`` are the Delta tables that the job reads. ``is_exactly`` removes all Kafka splits that the statement
-    does not name. ``watch`` is the time for which the checkpoint's files must stay unchanged. ``is_assumed_stopped``
-    asserts that the job is stopped.
+    The following fields are set in WITH. ``options`` are the options for the brokers (``properties.…`` and
+    ``connection``), and ``tables`` are the Delta tables that the job reads. If ``is_exactly`` is true, all Kafka splits
+    that the statement does not name are removed. ``watch`` is the time for which the checkpoint's files must stay
+    unchanged. If ``is_assumed_stopped`` is true, the user asserts that the job is stopped.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""Statements that create, drop and change tables."""
+"""Defines the statements that create, drop and change tables."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ class Webhook:
 class CreateTable(Statement):
     """``CREATE TABLE [IF NOT EXISTS] n [(columns)] … [INCLUDE …] [WITH (…)] [FORMAT …] [AS query | FROM s TABLE 't']``.
 
-    ``column_names`` are columns without types, because ``AS query`` determines the types; ``wildcard`` is the index of
-    ``*`` among the columns. ``on_conflict`` is ``DO UPDATE FULL``, ``DO NOTHING`` or ``DO UPDATE IF NOT NULL``.
+    ``column_names`` are the columns that are written without types, because ``AS query`` determines the types;
+    ``wildcard`` is the index of ``*`` among the columns. ``on_conflict`` is ``DO UPDATE FULL``, ``DO NOTHING`` or ``DO
+    UPDATE IF NOT NULL``.
     """
 
     name: Name

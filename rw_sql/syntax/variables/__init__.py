@@ -1,6 +1,6 @@
 """Expands scripts: replaces variables and executes backslash commands.
 
-Maps positions in the result back to the files.
+Also maps positions in the expanded script back to positions in the original files.
 
 Imports: ``errors``, ``lexing``. Begin with ``expand``.
 """

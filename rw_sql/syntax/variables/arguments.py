@@ -1,4 +1,4 @@
-"""Parses the arguments of a backslash command: words, ``'…'`` with escapes as in C, and variables."""
+"""Parses the arguments of a backslash command: words, strings ``'…'`` with C escapes, and variables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIMPLE = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """One argument, with its value and its position in the text."""
+    """An argument's value and its position in the text."""
 
     value: str
     start: int

@@ -1,4 +1,4 @@
-"""Expands the variables and the backslash commands of a script, as in psql.
+"""Replaces the variables of a script and executes its backslash commands, as psql does.
 
 ``:v`` stands for a variable's value, ``:'v'`` for the value as a string, ``:"v"`` for the value as a name, and
 ``:{?v}`` for TRUE if the variable is set. ``\\set``, ``\\unset``, ``\\i``, ``\\ir``, ``\\echo``, ``\\if``, ``\\elif``,
@@ -41,8 +41,8 @@ COMMANDS = ("set", "unset", "i", "ir", "include", "include_relative", "echo", "i
 _LONG_NAMES = {"include": "i", "include_relative": "ir"}
 _MOST_INCLUDED = 32
 _FIRST_WORDS = 4096
-"""Only this number of characters at the beginning of a statement is used to determine whether the statement is for
-rw_sql or for Spark."""
+"""The number of characters at the beginning of a statement that decide whether the statement is for rw_sql or for
+Spark."""
 
 _NOTE = re.compile(r"--\s*rw:")
 _COMMAND = re.compile(r"\\([^\s\\]*)")
@@ -50,14 +50,14 @@ _QUERY = re.compile(
     r"(?:EXPLAIN\s+)?CREATE\b(?:(?!\bAS\b).)*\b(?:MATERIALIZED\s+VIEW|SINK)\b.*?\bAS\b[\s(]*(?:SELECT|WITH|VALUES|FROM)\b",
     re.IGNORECASE | re.DOTALL,
 )
-"""Matches the start of a view's or sink's query.
+"""Matches a CREATE statement up to the start of the view's or sink's query.
 
-From the start of the query on, Spark's quoting rules apply, because Spark runs the query.
+From there on, Spark's quoting rules apply, because Spark runs the query.
 """
 
 _OPTIONS = re.compile(r"\bWITH\s*\(", re.IGNORECASE)
-"""Matches the end of a sink's query, after which rw_sql's quoting rules apply again. (A WITH that belongs to the
-query is followed by a name.)"""
+"""Matches the beginning of the options after a sink's query. From there on, rw_sql's quoting rules apply again. (A WITH
+inside the query is followed by a name.)"""
 
 _TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
@@ -74,9 +74,9 @@ def expand(
     """Replaces the variables and executes the backslash commands of a script.
 
     ``variables`` are the variables that are set in advance. This mapping is not modified. ``file`` is the file that
-    contains the text. Paths of ``\\ir`` are relative to this file. ``braced`` are the values of ``${name}``. Without
-    these values, ``${name}`` is left unchanged. Raises SqlError, located in the file with the error. If the function
-    ``on_error`` is given, it receives the errors instead, and the faulty text is left unchanged
+    contains the text. Paths of ``\\ir`` are relative to this file. ``braced`` are the values of ``${name}``. If
+    ``braced`` is None, ``${name}`` is left unchanged. Raises SqlError, located in the file with the error. If
+    ``on_error`` is given, this function receives the errors, no error is raised, and the faulty text is left unchanged
     (:attr:`Expanded.faults` has the positions).
     """
     expander = _Expander(_Scope(variables or {}), read_file, on_error, braced)
@@ -85,8 +85,8 @@ def expand(
 
 
 def has_variables(text: str) -> bool:
-    """True if a statement contains variables or backslash commands outside strings. Such a statement may not parse
-    before the variables are replaced."""
+    """True if a statement contains variables or backslash commands outside strings. The parser may refuse such a
+    statement until its variables are replaced."""
     for match, end, is_comment in lexemes(OURS, text, 0):
         at, piece = match.start(), match[0]
         if is_comment:
@@ -99,7 +99,7 @@ def has_variables(text: str) -> bool:
 
 
 class _Scope(Mapping[str, str]):
-    """The current variables: the variables that are set in advance, modified by the script's ``\\set`` and
+    """The current variables: those that are set in advance, with the changes by the script's ``\\set`` and
     ``\\unset``."""
 
     def __init__(self, before: Mapping[str, str]) -> None:
@@ -241,8 +241,8 @@ class _Expander:
         return "".join(self._out[self._statement :])
 
     def _rules(self, text: str, copied: int, *, is_apart: bool) -> re.Pattern[str]:
-        """The quoting rules of the current statement. The statement's text continues at ``copied`` or, if ``is_apart``
-        is set, begins at ``copied``."""
+        """The quoting rules of the current statement. If ``is_apart`` is true, the statement begins at ``copied`` in
+        ``text``; otherwise, it began earlier and continues there."""
         if self._pattern is None:
             words = ("" if is_apart else self._so_far()) + text[copied : copied + _FIRST_WORDS]
             self._pattern = OURS if could_be_ours(words[:_FIRST_WORDS]) else SPARKS

@@ -20,16 +20,17 @@ queries."""
 NAME = re.compile(r"\w+\Z")
 
 BRACED = re.compile(r"\$\{([^}\n'\"]*)\}")
-"""Matches a variable of an environment, ``${name}``, which may be part of a name or of a quoted string."""
+"""Matches a reference ``${name}`` to an environment's variable. The reference may be part of a name or of a quoted
+string."""
 
 ENVIRONMENT = "env"
-"""The variable whose value is the name of the environment."""
+"""The name of the variable that contains the environment's name."""
 
 _UNFIT = re.compile(r"['\"`;\\\r\n\x00]|--|/\*|\$\{")
 
 _REFERENCE = re.compile(r""":(?:(?P<raw>\w+)|'(?P<literal>\w+)'|"(?P<name>\w+)"|\{\?(?P<test>\w+)\})""")
 _BEFORE = re.compile(r"[\w$:)\]}\"'`]")
-"""The characters after which a ``:`` does not begin a variable.
+"""The characters after which a ``:`` does not begin a reference to a variable.
 
 ``a:b`` and ``a[0]:b`` are paths into JSON, ``a::INT`` is a cast, ``x[1:n]`` is a slice, and ``ARRAY<STRUCT<a:INT>>`` is
 a type.
@@ -38,7 +39,7 @@ a type.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A reference to a variable, at ``[start, end)`` of the text."""
+    """A reference to a variable, in the range ``[start, end)`` of the text."""
 
     name: str
     kind: Literal["raw", "literal", "name", "test"]
@@ -115,7 +116,7 @@ def braced_value(name: str, variables: Mapping[str, str]) -> str:
 
 
 def require_fit(name: str, value: str) -> None:
-    """Raises SqlError if the value of ``${name}`` would end the string that contains ``${name}``, or would begin a
+    """Raises SqlError if the value of ``${name}`` would end the string in which ``${name}`` occurs, or would begin a
     comment."""
     if _UNFIT.search(value):
         raise SqlError(

@@ -1,4 +1,4 @@
-"""Maps each character of an expanded script to its origin, so that errors point into the original files."""
+"""Maps each character of an expanded script to its origin, so that errors refer to positions in the original files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Origin:
-    """A file with its content. ``file`` is None for text that is not from a file."""
+    """The text from which characters of the expanded script come, and its file. ``file`` is None for text that is not
+    from a file."""
 
     file: str | None
     text: str
@@ -33,8 +34,8 @@ class Origin:
 class Piece:
     """A section of the expanded text. The section begins at ``at`` and ends at the next section.
 
-    A copied section consists of the characters of its file from ``start`` on. Any other section replaces ``[start,
-    end)`` of the file as a whole.
+    A copied section consists of the characters of its file from ``start`` on. Any other section is the replacement for
+    the range ``[start, end)`` of the file.
     """
 
     at: int
@@ -75,7 +76,7 @@ class Expanded:
     faults: tuple[Fault, ...] = ()
 
     def variables_after(self, before: Mapping[str, str]) -> dict[str, str]:
-        """Returns the variables after the script. The argument contains the variables before the script.
+        """Returns the variables that are set after the script, given the variables that were set before it.
 
         The next file begins with these variables.
         """
@@ -83,8 +84,8 @@ class Expanded:
         return {name: value for name, value in merged.items() if value is not None}
 
     def source(self, start: int, end: int) -> tuple[Origin, Span]:
-        """Returns the origin of the range ``[start, end)`` of the expanded text. The origin consists of the file that
-        contains the start of the range, and of the position in this file."""
+        """Returns the origin of the range ``[start, end)`` of the expanded text. The origin is the file from which the
+        start of the range comes, and the position in this file."""
         first = self._piece(start)
         begin = min(first.start + start - first.at, len(first.origin.text)) if first.is_copied else first.start
         last = self._piece(max(start, end - 1))

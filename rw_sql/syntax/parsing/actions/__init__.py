@@ -1,7 +1,7 @@
-"""Contains the actions of grammar rules. There is one function for each rule or alias of a rule. The function computes
-the value of the rule from the values of the rule's parts.
+"""Contains the actions of grammar rules. An action is a function for one rule, or for one alias of a rule. It computes
+the rule's value from the values of the rule's parts.
 
-A rule without a function returns its only value, or None if the rule has no value.
+The value of a rule without a function is the value of the rule's only part, or None if the rule's parts have no value.
 
 Imports: ``statements``, ``sql_reader``, ``lexing``. Begin with the module for one kind of statement: ``source``,
 ``table``, ``sink``, …

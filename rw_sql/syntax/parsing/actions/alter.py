@@ -1,6 +1,6 @@
-"""Makes ALTER statements that several kinds of objects support.
+"""Actions for the ALTER statements that several kinds of objects share.
 
-Each action returns a function that makes the statement from the object's kind and name.
+Each action returns a function. This function receives the object's kind and name, and returns the statement.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Statements about foreign checkpoints."""
+"""Actions for the statements about foreign checkpoints, which belong to jobs that rw_sql does not run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes columns, constraints, watermarks, INCLUDE and FORMAT of sources and tables."""
+"""Actions for the columns, constraints, watermarks, and INCLUDE and FORMAT clauses of sources and tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ INCLUDED = (
 
 @dataclass(frozen=True, slots=True)
 class UntypedColumn:
-    """A column without a type. Another part of the statement must provide the type.
+    """A column that is written without a type. Another part of the statement must provide the type.
 
     ``computed`` is the column's expression after AS; None for a column without an expression.
     """
@@ -47,7 +47,7 @@ class UntypedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Wildcard:
-    """``*``: all columns of the upstream."""
+    """The item ``*``, which stands for all columns of the upstream."""
 
     token: Token
 
@@ -70,7 +70,7 @@ class Columns:
 def columns(items: list[Item] | None = None) -> Columns:
     """Separates the items of the list by kind.
 
-    Raises SqlError for a second ``*``, watermark, primary key or column with the same name.
+    Raises SqlError for a second ``*``, a second watermark, a second primary key, or a second column of the same name.
     """
     listed = items or []
     typed = [item for item in listed if isinstance(item, ColumnDefinition)]
@@ -304,9 +304,10 @@ def watermark(column_name: Token, text: Token, is_with_ttl: bool | None) -> Wate
 
 
 def one_of(token: Token, known: tuple[str, ...], message: str) -> str:
-    """Returns the word in the spelling that ``known`` contains. The comparison is not case-sensitive.
+    """Returns the entry of ``known`` that equals the word, ignoring case.
 
-    Raises SqlError SYNTAX_ERROR, with a hint that names similar words or all known words.
+    Raises SqlError SYNTAX_ERROR if there is no such entry. The hint names the most similar word in ``known`` or, if no
+    word is similar, all words in ``known``.
     """
     for word in known:
         if word.lower() == token.value.lower():
@@ -385,7 +386,7 @@ RowSchema = tuple[str, tuple[Option, ...]]
 
 
 def row_format(word: Token, schema: RowSchema | None) -> FormatEncode:
-    """Converts the legacy syntax of FORMAT and ENCODE to the current syntax."""
+    """Converts RisingWave's legacy syntax ``ROW FORMAT`` to FORMAT and ENCODE."""
     known = one_of(word, tuple(_ROW_FORMATS), f"expected {' | '.join(_ROW_FORMATS)} after ROW FORMAT")
     needs = _ROW_NEEDS.get(known)
     kind = schema[0] if schema is not None else None

@@ -1,5 +1,4 @@
-"""Checks the rules for FORMAT … ENCODE …. Some connectors require the clause, and other connectors accept only a fixed
-clause."""
+"""Checks the clause FORMAT … ENCODE …. Some connectors require the clause, and others accept only one fixed clause."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ def require_format(
     connector: str, given: FormatEncode | None, *, is_source: bool, options: tuple[Option, ...] = ()
 ) -> None:
     """Raises SqlError SYNTAX_ERROR if FORMAT … ENCODE … is missing, or differs from the connector's fixed clause.
-    ``options`` is the WITH list, which other systems use to name the format."""
+    ``options`` is the WITH list. It is examined because other systems name the format there."""
     if given is not None and given.key_encode is not None and given.format != "UPSERT":
         raise SqlError(
             SYNTAX_ERROR,
@@ -81,14 +80,14 @@ _FORMATS = (
 )
 _IN_A_TABLE = ", and CREATE TABLE with a PRIMARY KEY instead of CREATE SOURCE"
 _OF_CHANGES = frozenset({"ogg-json", "ogg-avro"})
-"""Formats of change events that rw_sql cannot read with any FORMAT."""
+"""Formats of change events that no FORMAT clause of rw_sql can read."""
 
 OF_TABLES = "; this format needs CREATE TABLE with a PRIMARY KEY"
-"""The end of a hint for a CREATE SOURCE statement, if the hint proposes a change format."""
+"""The end of a hint that proposes a format of change events for a CREATE SOURCE statement."""
 _PLAIN_WORD = re.compile(r"[\w.-]{1,40}")
 _READ_CHANGES = "read them with CREATE TABLE a_table (id INT PRIMARY KEY, …) WITH (…) FORMAT DEBEZIUM ENCODE JSON"
 _FORMAT_KEYS = frozenset({"encode", "format", "value.format", "value_format"})
-"""The properties that name the format in Flink SQL and ksqlDB."""
+"""The properties with which Flink SQL and ksqlDB name the format."""
 
 _AVRO, _PROTOBUF = "AVRO (schema.registry = '…')", "PROTOBUF (message = '…', schema.location = '…')"
 CLAUSES = {
@@ -109,8 +108,8 @@ CLAUSES = {
     "protobuf": ("PLAIN", _PROTOBUF),
     "raw": ("PLAIN", "BYTES"),
 }
-"""Maps the names of formats in Flink SQL and ksqlDB to the words after FORMAT and ENCODE with which rw_sql reads the
-same records."""
+"""Maps the names of formats in Flink SQL and ksqlDB to rw_sql's equivalents: the words after FORMAT and the words after
+ENCODE."""
 
 
 def _refuse_format_property(options: Iterable[Option], *, is_source: bool) -> None:

@@ -1,4 +1,4 @@
-"""Statements about materialized views."""
+"""Actions for the statements about materialized views."""
 
 from __future__ import annotations
 

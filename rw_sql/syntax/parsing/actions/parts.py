@@ -1,4 +1,4 @@
-"""Makes parts that many statements share: names, options, switches, types, columns."""
+"""Actions for the parts that many statements share: names, options, switches, types, columns."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ _ENDINGS = frozenset({"CASCADE", "RESTRICT"})
 
 
 def dropped(name: Name) -> Name:
-    """The name after DROP. Raises SqlError SYNTAX_ERROR if the word is CASCADE or RESTRICT, because in this case the
-    name is missing."""
+    """The name after DROP. Raises SqlError SYNTAX_ERROR if the word is CASCADE or RESTRICT, because the name is then
+    missing."""
     if len(name.parts) == 1 and name.last.upper() in _ENDINGS and name.span.end - name.span.start == len(name.last):
         raise SqlError(
             SYNTAX_ERROR,
@@ -105,8 +105,8 @@ def number_value(token: Token) -> NumberValue:
 
 
 def word_value(token: Token) -> WordValue | TextValue:
-    """Returns a value that is a plain word or a text in double quotes. At the place of a value, double quotes count as
-    string quotes."""
+    """Returns a value that is a plain word or a text in double quotes. Double quotes around a value count as string
+    quotes."""
     if token.kind == QUOTED:
         return TextValue(text=token.value, span=token.span)
     return WordValue(text=token.value, span=token.span)
@@ -137,7 +137,7 @@ def name_value(written: Name) -> Name:
 
 
 def named_connection(word: Name, connection: Name) -> ConnectionValue:
-    """``connection = connection c``, which some versions of RisingWave print."""
+    """Reads ``connection = connection c``, the form in which some versions of RisingWave print the option."""
     if word.parts != ("connection",):
         message = f"expected ',' or ')' after option definition, found: {connection}"
         raise SqlError(SYNTAX_ERROR, message, span=connection.span, hint="write , or ) after the value")
@@ -250,8 +250,8 @@ def refuse_twice(what: str, named: Sequence[tuple[str, Span]]) -> None:
 def read_switches(written: Sequence[Option], known: Mapping[str, T]) -> dict[str, Any]:
     """The values of the switches in ``known``, with defaults for missing switches.
 
-    If a switch's default is a bool, the switch takes true or false. If a switch's default is a tuple, the switch takes
-    one of the tuple's words, and the first word is the default.
+    ``known`` maps each switch to its default. If the default is a bool, the switch takes true or false. If the default
+    is a tuple, the switch takes one of the tuple's words, and the first word is the actual default.
     """
     read: dict[str, Any] = {k: d[0] if isinstance(d, tuple) else d for k, d in known.items()}
     for each in written:
@@ -290,12 +290,12 @@ def for_splits(*splits: SplitId) -> tuple[SplitId, ...]:
 
 
 def expression(token: Token) -> Expression:
-    """A captured expression."""
+    """An expression that the parser has cut out of the statement."""
     return Expression(text=spaced(token), span=token.span)
 
 
 def query(token: Token) -> Query:
-    """A captured query."""
+    """A query that the parser has cut out of the statement."""
     return Query(text=token.text, words=tuple(map(_query_word, token.parts)), span=token.span)
 
 
@@ -321,11 +321,12 @@ def words(*tokens: Token) -> str:
 
 
 OFFSET_DIGITS = 60
-"""The maximum number of digits of an offset: the sequence numbers of Kinesis have 56."""
+"""The maximum number of digits of an offset. Kinesis's sequence numbers have 56 digits."""
 
 
 def whole(token: Token, most_digits: int = 19) -> int:
-    """An integer with its sign. Raises SqlError INVALID_OPTION for other numbers."""
+    """An integer with its optional sign. Raises SqlError INVALID_OPTION if the number is not an integer or has too many
+    digits."""
     digits = token.value.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > most_digits:
         raise SqlError(

@@ -1,4 +1,4 @@
-"""Statements about schemas."""
+"""Actions for the statements about schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes statements about parameters, confirmation and waiting, and the statements EXPLAIN, SHOW and DESCRIBE."""
+"""Actions for the statements about parameters, confirmation and waiting, and for EXPLAIN, SHOW and DESCRIBE."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def set_time_zone(is_local: bool | None, zone: TextValue | WordValue | None) -> 
 
 
 def interval_zone(text: Token) -> TextValue:
-    """``INTERVAL '+00:00' HOUR TO MINUTE``, which JDBC drivers send."""
+    """``INTERVAL '+00:00' HOUR TO MINUTE``, a time zone in the form that JDBC drivers send."""
     if text.value != "+00:00":
         raise SqlError(SYNTAX_ERROR, 'only support "+00:00"', span=text.span, hint="INTERVAL '+00:00' HOUR TO MINUTE")
     return TextValue(text="UTC", span=text.span)

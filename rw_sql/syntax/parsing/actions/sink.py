@@ -1,4 +1,4 @@
-"""Statements about sinks."""
+"""Actions for the statements about sinks."""
 
 from __future__ import annotations
 

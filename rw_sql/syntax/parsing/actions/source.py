@@ -1,4 +1,4 @@
-"""Statements about sources."""
+"""Actions for the statements about sources."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def create_source(
 
 
 def _refuse_computed(computed: tuple[UntypedColumn, ...]) -> None:
-    """Raises SqlError SYNTAX_ERROR if a column without a type is computed."""
+    """Raises SqlError SYNTAX_ERROR if a computed column has no type."""
     for column in computed:
         name, written = quoted(column.token.value), column.computed.text if column.computed is not None else "…"
         is_clock = written.upper().replace(" ", "") in _CLOCKS

@@ -1,4 +1,4 @@
-"""Statements about tables."""
+"""Actions for the statements about tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts types from every spelling of RisingWave's names to the canonical form."""
+"""Converts types to the canonical form. Every spelling that RisingWave accepts is accepted here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CANONICAL = {
     "vector": "VECTOR", "variant": "VARIANT",
     "serial": "SERIAL", "uuid": "UUID", "rw_int256": "RW_INT256", "rw_uint256": "RW_UINT256",
 }  # fmt: skip
-"""Maps every type name that is a single word (in lower case) to the canonical name."""
+"""Maps every one-word type name, in lower case, to the type's canonical name."""
 
 _MOST_ARGUMENTS = {"NUMERIC": 2, "CHARACTER": 1, "DOUBLE": 1, "VECTOR": 1}
 
@@ -120,7 +120,7 @@ def struct_type(*fields: StructField) -> DataType:
 
 
 def empty_struct(word: Token, less: Token, greater: Token) -> DataType:
-    """``STRUCT< >``. The space is necessary because ``<>`` is a single token."""
+    """The empty struct type. It is written ``STRUCT< >`` with a space, because ``<>`` is a single token."""
     if less.end == greater.start:
         raise SqlError(SYNTAX_ERROR, "expected <, found: <>", hint="write STRUCT< >", span=less.span)
     return DataType(name="STRUCT", span=word.span)
