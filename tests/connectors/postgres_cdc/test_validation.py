@@ -360,7 +360,7 @@ def test_options_that_contradict() -> None:
     for wrong, message in (
         ({"slot.name": "My-Slot"}, "lower-case letters, digits and underscores"),
         ({"publication.name": "ü" * 40}, "at most 63 bytes"),
-        ({"ssl.mode": "verify-full"}, "ssl[.]root[.]cert is needed"),
+        ({"ssl.mode": "verify-full"}, "needs ssl[.]root[.]cert"),
         ({"ssl.mode": "sometimes"}, "must be disabled, preferred, required, verify-ca or verify-full"),
         ({"port": "70000"}, "from 1 to 65535"),
     ):
@@ -376,9 +376,9 @@ def test_connections_of_type_postgres() -> None:
     assert connection_source("postgres") == connection_spec("postgres").name == "postgres-cdc"
     given = {"hostname": "h", "username": "u", "database.name": "d"}
     check_connection_options("postgres", given)
-    with pytest.raises(OptionError, match=r"ssl\.root\.cert is needed"):
+    with pytest.raises(OptionError, match=r"needs ssl\.root\.cert"):
         check_connection_options("postgres", given | {"ssl.mode": "verify-ca"})
-    assert place_of("postgres", "slot.name") == "omit slot.name here: CREATE SOURCE … WITH (slot.name = …) takes it"
+    assert place_of("postgres", "slot.name") == "omit slot.name here: CREATE SOURCE … WITH (slot.name = …) accepts it"
 
 
 def test_positions_as_postgresql_writes_them() -> None:

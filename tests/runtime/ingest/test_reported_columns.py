@@ -154,7 +154,7 @@ def test_a_reader_is_closed_if_the_columns_cannot_be_stored(tmp_path: Path, monk
     change = SchemaChange(table=UPSTREAM, position=1, added={"word": "text"})
     UnreadColumns.of(warehouse, record).note(change, ("word",))
     closed: list[bool] = []
-    reader = SimpleNamespace(open=lambda *_: None, close=lambda: closed.append(True))
+    reader = SimpleNamespace(open=lambda *_, **_named: None, close=lambda: closed.append(True))
     begun = SplitState(split="shop", offset=1)
     progress = TableProgress(table=UPSTREAM, columns={"id": "integer", "word": "text"})
     stored = {table.upstream: (table.snapshot, progress) for table in spec.tables}

@@ -136,8 +136,8 @@ def _the_point(statement: RewindSource, source: SourceRecord, points: Sequence[R
     if point is None:
         raise _refused(
             statement,
-            "there is no rewind point: rw_sql has not created it yet, the source had read nothing, or the point was "
-            "removed because of its age or because of newer points",
+            "there is no rewind point: rw_sql has not created it yet, the source had read nothing, the point was "
+            "removed because of its age, or newer points have replaced it",
             hint,
         )
     if point.reason is not None:
