@@ -51,26 +51,6 @@ def inject(path: str, rest: str) -> str:
     return f"INJECT CHECKPOINT OFFSETS '{path}' {rest}"
 
 
-@pytest.mark.parametrize(
-    ("doubt", "hint"),
-    [
-        ("no answer", "run the statement again once the brokers answer"),
-        ("not there", "name the other splits in FOR SPLITS, without this split"),
-    ],
-)
-def test_the_hint_of_unknown_ends_depends_on_the_reason(tmp_path: Path, doubt: str, hint: str) -> None:
-    world, path = world_of(tmp_path)
-    if doubt == "no answer":
-        world.silent.add(HERE)
-    else:
-        del world.topics[HERE, "b"]
-    brokers = BROKERS.replace(")", ", VALIDATE = false)")
-    with pytest.raises(SqlError) as caught:
-        world.plan(inject(path, f"TO LATEST {brokers}"))
-    assert caught.value.message.endswith(f"in its upstream are unknown ({doubt})")
-    assert caught.value.hint == hint
-
-
 def positions_after(world: CannedWorld, text: str) -> dict[str, int | None]:
     """The positions that a statement's preview predicts, after checking that its rewrite sets the same."""
     plan = world.plan(text)

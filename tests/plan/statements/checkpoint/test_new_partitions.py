@@ -1,12 +1,16 @@
-"""INJECT CHECKPOINT OFFSETS for partitions that the checkpoint of a job with several Kafka sources lacks."""
+"""INJECT CHECKPOINT OFFSETS for partitions that the checkpoint of a job with several Kafka sources lacks, or whose ends
+are unknown."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
+from rw_sql.errors import SqlError
 from tests.checkpoints.made import kafka, make_checkpoint
-from tests.plan.canned import refused
-from tests.plan.statements.checkpoint.test_lower_checkpoint import inject, positions_after, world_of
+from tests.plan.canned import HERE, refused
+from tests.plan.statements.checkpoint.test_lower_checkpoint import BROKERS, inject, positions_after, world_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,3 +45,23 @@ def test_a_new_partition_does_not_get_the_position_of_another_source_of_its_topi
     moved = inject(path, f"FROM CHECKPOINT '{other}' FOR SPLITS ('1/b:0', '1/b:1')")
     assert positions_after(world, moved)["b:0"] == 20
     assert refused(world, inject(path, f"FROM CHECKPOINT '{other}' FOR SPLITS ('1/b:1')")).code == "RW310"
+
+
+@pytest.mark.parametrize(
+    ("doubt", "hint"),
+    [
+        ("no answer", "run the statement again once the brokers answer"),
+        ("not there", "name the other splits in FOR SPLITS, without this split"),
+    ],
+)
+def test_the_hint_of_unknown_ends_depends_on_the_reason(tmp_path: Path, doubt: str, hint: str) -> None:
+    world, path = world_of(tmp_path)
+    if doubt == "no answer":
+        world.silent.add(HERE)
+    else:
+        del world.topics[HERE, "b"]
+    brokers = BROKERS.replace(")", ", VALIDATE = false)")
+    with pytest.raises(SqlError) as caught:
+        world.plan(inject(path, f"TO LATEST {brokers}"))
+    assert caught.value.message.endswith(f"in its upstream are unknown ({doubt})")
+    assert caught.value.hint == hint
