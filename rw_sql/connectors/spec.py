@@ -43,7 +43,6 @@ _UNITS = {
     "m": 60.0, "min": 60.0, "mins": 60.0, "minute": 60.0, "minutes": 60.0,
     "h": 3600.0, "hour": 3600.0, "hours": 3600.0, "d": 86400.0, "day": 86400.0, "days": 86400.0,
 }  # fmt: skip
-
 _MOST_LISTED = 12
 
 SINK_SUFFIX = ".sink.toml"
@@ -74,12 +73,13 @@ class OptionSpec:
     ``java`` describes the equivalent in the Java client, if the equivalent is not just an option with another name. If
     ``is_of_connection`` is true, CREATE CONNECTION accepts the option too. ``connection_key`` is the option's name in
     CREATE CONNECTION, if the two names differ; the spec of the connection's type then defines the option. If
-    ``is_alterable`` is true, ALTER SOURCE … CONNECTOR WITH may change the option, as in RisingWave. (UNSAFE SET may
-    change every option except ``shared``.) If ``is_address`` is true, the value is a URL whose part before ``?``
-    identifies the target. To change this part is unsafe, even if the option is alterable. ``default_port`` applies if
-    the URL contains no port. If ``selects`` is true, the option selects records within a split. If ``is_ignored`` is
-    true, the option is accepted but has no effect. ``spellings`` maps other spellings to ``choices``. ``also`` are
-    names of the option in other systems, for hints. ALTER replaces the options in ``instead``, which exclude this one.
+    ``is_alterable`` is true, ALTER SOURCE … CONNECTOR WITH may change the option, as in RisingWave. If ``is_address``
+    is true, the part of the URL before ``?`` identifies the target. A change of this part is unsafe, even if the option
+    is alterable. ``default_port`` applies to URLs without a port. If ``selects`` is true, the option selects records
+    within a split. If ``is_ignored`` is true, the option is accepted but has no effect. ``spellings`` maps other
+    spellings to ``choices``. ``also`` are the option's names in other systems, for hints. ``instead`` are the options
+    that cannot be set together with this one. ALTER CONNECTION and ALTER … CONNECTOR WITH remove them
+    when they set this one.
     """
 
     key: str

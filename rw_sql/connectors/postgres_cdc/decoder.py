@@ -120,8 +120,9 @@ class Decoder:
     ``on_relation`` is called with each Relation message and the position of its transaction, and returns the table, or
     None if the table is not read. If the position is None, the message was received earlier, and the table's columns
     may have changed since then. ``ignored_to`` is called with each Relation message and its position, and returns the
-    position up to which the changes of the relation are ignored, or -1 if no changes are ignored. If the relation stays
-    the same, the server sends no other Relation message after this position.
+    position up to which the changes of the relation are ignored, or -1 if no changes are ignored. The server
+    sends another Relation message only if the relation changes. At the first change after the returned position, the
+    decoder therefore calls ``on_relation`` itself, with the last Relation message.
     """
 
     def __init__(

@@ -273,7 +273,7 @@ class PulsarConnector(RangedConnector):
         if text.strip().isdecimal() and not is_offset(state.offset):
             raise SqlError(
                 INVALID_SPLIT_STATE,
-                f'invalid state of split "{split}": the offset {state.offset} contains no message id',
+                f'invalid state of split "{split}": the offset {state.offset} does not encode a valid message id',
                 hint="give the offset or the message id of the next message to read: 'ledger:entry'",
             )
         return state

@@ -59,9 +59,9 @@ def why_dropped_first(table: TableRecord, statement: AlterTableDropColumn) -> st
 
 def optional_drops(snapshot: Snapshot, change: DeployChange) -> tuple[Statement, ...]:
     """Returns the DROP COLUMN statements in a table's change that may be omitted. Each of these statements drops a
-    column that the owner may have added after the creation of the table (``auto.schema.change``). The definition in the
-    folder need not contain such a column. The result does not include a DROP COLUMN statement whose column name another
-    column gets in the same change."""
+    column that rw_sql itself may have added after the creation of the table (``auto.schema.change``). The definition in
+    the folder need not contain such a column. The result does not include a DROP COLUMN statement whose column name
+    another column gets in the same change."""
     table = snapshot.get(change.touches[0]) if change.touches else None
     source = snapshot.get(table.inputs[0]) if isinstance(table, TableRecord) and table.live_from is not None else None
     if not isinstance(table, TableRecord) or not isinstance(source, SourceRecord):
@@ -86,7 +86,7 @@ def optional_drops(snapshot: Snapshot, change: DeployChange) -> tuple[Statement,
 
 
 def is_optional(snapshot: Snapshot, change: DeployChange) -> bool:
-    """True if the change only drops columns that the owner may have added; see :func:`optional_drops`."""
+    """True if the change only drops columns that rw_sql itself may have added; see :func:`optional_drops`."""
     optional = optional_drops(snapshot, change)
     return bool(optional) and all(statement in optional for statement in change.statements)
 

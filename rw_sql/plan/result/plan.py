@@ -91,7 +91,8 @@ class Plan:
     ``affected`` are the ids of the objects on whose epochs a confirmation depends. ``fingerprint`` identifies the other
     facts on which the confirmation depends. ``session`` is a parameter to set in this session. ``unallowed`` are the
     words that the statement's ALLOW lacks for the predicted effects. A confirmation in advance does not cover these
-    effects. For a block, ``unallowed_sources`` are the names of the sources whose statements lack these words.
+    effects. For a block, ``unallowed_sources`` are the names of the sources for which the ALLOW clauses in the
+    block lack one or more of the words in ``unallowed``.
     ``assertion`` is a fact that the user also asserts by confirming. A confirmation in advance does not cover this fact
     either. ``effect`` is an action outside the catalog that is carried out after the commit. ``notes`` are the first
     lines of EXPLAIN, which describe how the statement is carried out. ``graph`` is the graph for a statement that shows

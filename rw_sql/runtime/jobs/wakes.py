@@ -63,7 +63,7 @@ class Wakes:
             self._followers[object_id] = (*self._followers.get(object_id, ()), call)
 
     def unfollow(self, object_id: int, call: Callable[[], None]) -> None:
-        """Ends the calls of ``call`` that :meth:`follow` has requested."""
+        """Undoes :meth:`follow`: after further batches for the object, ``call`` is no longer called."""
         with self._lock:
             left = tuple(other for other in self._followers.pop(object_id, ()) if other != call)
             if left:

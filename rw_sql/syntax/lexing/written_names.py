@@ -46,7 +46,8 @@ def _shown(token: Token) -> str:
 
 
 def spelled(tokens: Sequence[Token]) -> str:
-    """The tokens as text, with one space where the statement has spaces, except at commas, colons and brackets."""
+    """The tokens as text, with one space where the statement has whitespace, but with no space before ``(``, ``)``,
+    ``:`` or ``,``, and none after ``(`` or ``:``."""
     text = ""
     for at, token in enumerate(tokens):
         is_apart = at > 0 and tokens[at - 1].end < token.start

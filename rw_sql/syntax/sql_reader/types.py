@@ -18,7 +18,7 @@ _OF_OTHERS = {
     "timestamp_ltz": "timestamptz", "timestamp_ntz": "timestamp", "tinyint": "smallint", "uint8": "smallint",
     "uint16": "int", "uint32": "bigint", "uint64": "numeric", "varbinary": "bytea",
 }  # fmt: skip
-"""Maps type names of other systems to the rw_sql type that has the same values."""
+"""Maps type names of other systems to the rw_sql type that corresponds to them."""
 
 
 def unknown_type(token: Token, known: Collection[str], surplus: str = "") -> SqlError:
