@@ -7,5 +7,6 @@ packages read files (``text_input``, ``sql_files``), start Spark (``spark_start`
 processes (``process_cleanup``). Two further modules make the error for a script that ends inside a block
 (``open_block``) and generate the reference pages (``reference``).
 
-This package may import every package of ``rw_sql``. Begin with ``main``, which registers the commands.
+This package may import every package of ``rw_sql`` except ``magics``. Begin with ``main``, which registers the
+commands.
 """

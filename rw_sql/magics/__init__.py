@@ -1,8 +1,8 @@
 """The extension for notebooks. ``%load_ext rw_sql`` registers ``%%rw``, which runs a cell's statements and shows their
 results.
 
-This package may import ``session`` and the layers below it, and the shell's completion and styles (``cli/shell``). Read
-``cell`` first.
+This package may import ``session`` and the layers below it, the shell's completion and styles (``cli/shell``), and the
+status line (``cli/terminal``). Begin with ``cell``.
 """
 
 from __future__ import annotations

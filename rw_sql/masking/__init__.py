@@ -4,7 +4,7 @@ Every text is split into lexemes, even if it is prose or contains typing errors.
 text. ``refused`` finds the parts of a refused statement that an error must not show. ``addresses`` finds the logins in
 addresses.
 
-This package may import no other part of ``rw_sql``. Read ``finding`` first.
+This package may import no other part of ``rw_sql``. Begin with ``finding``.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ _SHOWN_WORDS = KEYWORDS | TYPES | {
 
 _LONGEST_KEY = 100
 _MOST_SHOWN = 2
-"""The maximum length of a text that is shown because a secret is longer."""
+"""A text of at most this many characters is shown, because it is too short to be a secret."""
 
 _VALUE = re.compile(r"[(,\n]\s*([\w.]++)\s*=\s*\Z")
 """Matches the name of an option and the ``=`` directly before the option's value."""

@@ -4,9 +4,9 @@ and read as immutable snapshots.
 The table ``operations`` is the log of all changes to the catalog. Snapshots, and the other tables of the catalog, are
 derived from this log. The tables ``runtime_*`` store facts about the running jobs.
 
-This package may import only ``assets``, ``object_stores`` and ``errors``. Begin reading with ``records`` (the stored
-values) and ``store`` (the commits). ``codec`` derives the JSON form from the dataclasses in ``records``. A new field
-therefore only needs a default.
+This package may import only ``assets``, ``object_stores`` and ``errors``. Begin with ``records`` (the stored values)
+and ``store`` (the commits). ``codec`` derives the JSON form from the dataclasses in ``records``. A new field therefore
+only needs a default.
 """
 
 from __future__ import annotations

@@ -4,6 +4,6 @@ The package covers definitions, options, names, parameters, the inputs of views,
 ranges. It computes all results from records and arguments, and reads no table, no upstream and no clock.
 
 This package may import only ``metastore``, ``connectors``, ``syntax`` and the packages below these, such as ``errors``.
-Begin reading with ``definitions`` (a record's statement and the parts of the statement) and ``job_specs`` (the jobs of
-a catalog).
+Begin with ``definitions`` (a record's statement and the parts of the statement) and ``job_specs`` (the jobs of a
+catalog).
 """

@@ -4,7 +4,7 @@ view fixes the range of these records.
 From each source, a view sees the *history* and the *live* rows. The history is every offset in ``[start, end)`` of each
 split, exactly once. The live rows are all rows that are added to the source's log after its version ``log_version``.
 ``end`` is the position of the split at this version. The live rows therefore continue where the history ends.
-Therefore, a view gets the same content whether a statement moves the source before the backfill or during it.
+For this reason, a view gets the same content whether a statement moves the source before the backfill or during it.
 """
 
 from __future__ import annotations

@@ -254,7 +254,8 @@ class Attached:
         return None if block is None else "aborted" if block.is_aborted else "open"
 
     def abort_block(self) -> None:
-        """Aborts the block, if there is one, after an error. Only ROLLBACK can end an aborted block."""
+        """Aborts the block, if there is one, after an error. Then COMMIT ends the block with an error, as ROLLBACK does
+        without one."""
         if self._state.block is not None:
             self._state.block.is_aborted = True
 

@@ -58,7 +58,7 @@ class TakesStatements(Protocol):
         ...
 
     def abort_block(self) -> None:
-        """Aborts the block after an error, so that only ROLLBACK can end the block."""
+        """Aborts the block after an error. COMMIT then no longer runs its statements."""
         ...
 
 

@@ -3,6 +3,6 @@ schemas.
 
 ``client`` supports registries with Confluent's API; ``sources/schema_registry.toml`` contains the options.
 
-This package may import ``formats`` and ``spec``. Read ``client`` first; ``avro`` derives the types of columns from an
-Avro schema.
+This package may import ``formats``, ``redirects`` and ``spec``, and outside ``connectors`` ``errors`` and ``masking``.
+Begin with ``client``; ``avro`` derives the types of columns from an Avro schema.
 """

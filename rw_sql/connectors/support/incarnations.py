@@ -1,9 +1,11 @@
-"""Compares incarnations of splits. Changes of an object's metadata in Google Cloud Storage do not count.
+"""Compares incarnations of splits, and derives the ETags in the incarnations of objects in Google Cloud Storage.
+Changes of an object's metadata do not count.
 
 The ETag of an object in Google Cloud Storage is a Protobuf message in base64. Field 1 is the object's generation, which
 identifies its content. Field 2 is its metageneration, which counts the changes of its metadata. The incarnation of such
-an object consists of its size, a hyphen and its ETag. This module imports no other module of the package, because
-Spark's workers receive this module by value.
+an object consists of its size, a hyphen and the ETag that the object has if its metadata have never changed
+(:func:`gcs_tag`). A stored position may also contain an ETag with another metageneration. This module imports no other
+module of the package, because Spark's workers receive this module by value.
 """
 
 from __future__ import annotations

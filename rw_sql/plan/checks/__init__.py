@@ -5,5 +5,5 @@ check returns its result.
 
 No check changes the catalog or an upstream.
 
-This package may import only ``ports``, ``model``, and the layers below ``model``. Begin reading with ``sources``.
+This package may import only ``ports``, ``model``, and the layers below ``model``. Begin with ``sources``.
 """

@@ -208,8 +208,8 @@ def require_slot(
 
 
 def tables_read_again(tables: Iterable[CdcTableSpec]) -> Iterator[str]:
-    """Yields, for each table of a source, the effect of reading the source from the beginning: either the table is read
-    again, or it reads changes from a new position on."""
+    """Yields, for each table of a source, the effect of repeating the snapshots of the source's tables: either the
+    table is read again or, if it has no snapshot, it reads changes from the source's new position on."""
     for table in tables:
         does = (
             "is read again; queries see the existing rows until then"

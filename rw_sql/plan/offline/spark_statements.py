@@ -122,6 +122,6 @@ def wrong_columns(
 
 
 def _is_about_position(error: SqlError, text: str) -> bool:
-    """True if an error is about a hidden column such as ``_rw_offset``. This is not an error, because a SELECT from a
-    source can use these columns."""
+    """True if an error is about a hidden column such as ``_rw_offset``. The caller ignores such an error, because a
+    SELECT from a source can use these columns."""
     return error.kind is UNDEFINED_COLUMN and error.span is not None and text.startswith(_HIDDEN, error.span.start)

@@ -4,5 +4,5 @@ port.
 
 There are three implementations: ``runtime/control/inspector.py`` for sessions, ``plan/offline`` for ``rw-sql check``,
 and prepared values in the tests. This package may import only ``model``, ``checkpoints``, and the layers below
-``model``, such as ``connectors``. Begin reading with ``inspector``.
+``model``, such as ``connectors``. Begin with ``inspector``.
 """

@@ -4,5 +4,5 @@ up to date. It also derives from the query's predicates the range of offsets tha
 The subpackage ``analysis`` finds wrong names, functions and groupings in a query without Spark.
 
 This package may import only ``checks``, ``ports``, ``model``, and the layers below ``model``. One of these is
-``syntax.query``, which parses queries. Begin reading with ``view_query``.
+``syntax.query``, which parses queries. Begin with ``view_query``.
 """

@@ -71,9 +71,9 @@ def unstorable_query(
 
 
 def _may_be_function(name: str) -> bool:
-    """Returns True if the function may be defined by a user, which is assumed for every name except RisingWave's
-    functions in FROM. A query that calls one of these is most probably written in RisingWave's SQL. It is not called if
-    Spark has already analyzed the query."""
+    """Returns True if a user may have defined the function ``name``: for every name except RisingWave's functions in
+    FROM. A query that calls one of those functions is most probably written in RisingWave's SQL. This check is not used
+    if Spark has already analyzed the query."""
     return name not in _RISINGWAVE_RELATIONS
 
 

@@ -88,7 +88,7 @@ class BackfillStaging:
 
     def result(self, rows: DataFrame) -> DataFrame:
         """Returns ``rows``, which are rows of the log, unchanged. This table has the columns of the log. (A
-        :class:`DirectTable` converts the rows.)"""
+        :class:`rw_sql.runtime.backfill.direct_table.DirectTable` converts the rows.)"""
         return rows
 
     def columns_in_log(self, log: DataFrame) -> Mapping[str, str] | None:

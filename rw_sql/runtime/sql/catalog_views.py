@@ -202,7 +202,7 @@ class SparkViews:
                     raise refusal
 
     def _is_companion(self, name: str) -> bool:
-        """True if a name refers to a view ``<source>$errors`` or ``<sink>$rejected``, not to an object of the user."""
+        """True if a name is that of a view ``<source>$errors``, ``<table>$errors`` or ``<sink>$rejected`` of rw_sql."""
         folded = name.lower()
         if self._failed.has(folded):
             return True

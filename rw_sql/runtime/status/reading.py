@@ -140,7 +140,7 @@ class WarehouseStatus:
 
     @property
     def stalled(self) -> tuple[JobLine, ...]:
-        """The jobs in the state STALLED, which need an operator."""
+        """The jobs in the state STALLED: they cannot continue until a retry succeeds or an operator acts."""
         return tuple(job for job in self.jobs if job.state == "STALLED")
 
     def to_json(self) -> dict[str, Any]:

@@ -34,9 +34,9 @@ def sweep(context: Context, applied_epoch: int) -> bool:
     """Deletes the data, checkpoints, statuses and rewind points of dropped objects, and old generations of existing
     objects. The catalog of ``applied_epoch`` determines which objects were dropped.
 
-    The jobs of the dropped objects must have stopped before the call. Does nothing if the catalog has advanced beyond
-    ``applied_epoch``. Returns False if the call must be repeated: an upstream still has a replication slot of a dropped
-    source and does not respond.
+    Only the owner may call this function, and only after the jobs of the dropped objects have stopped. Does nothing if
+    the catalog has advanced beyond ``applied_epoch``. Returns False if the call must be repeated: an upstream still has
+    a replication slot of a dropped source and does not respond.
     """
     warehouse, snapshot = context.warehouse, context.metastore.snapshot()
     is_complete = True

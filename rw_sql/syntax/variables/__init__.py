@@ -2,5 +2,5 @@
 
 Also maps positions in the expanded script back to positions in the original files.
 
-Imports: ``errors``, ``lexing``. Begin with ``expand``.
+Of ``syntax``, this package imports only ``lexing``. Begin with ``expand``.
 """

@@ -5,5 +5,5 @@ does not recognize. The modules, each of which may import only modules before it
 ``data_types``, ``functions`` (Spark's, read from ``functions.json``), ``reading`` (text to tree), ``frames`` (the
 columns of FROM), ``names``, ``expressions``, ``grouping``, ``relations``, ``selects``, ``storing``.
 
-Outside this package, the modules may import only ``errors`` and ``syntax``. Begin reading with ``analyze``.
+Outside this package, the modules may import only ``errors`` and ``syntax``. Begin with ``analyze``.
 """
