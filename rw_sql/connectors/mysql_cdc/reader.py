@@ -19,6 +19,7 @@ from rw_sql.connectors.mysql_cdc.gathering import Gathering
 from rw_sql.connectors.mysql_cdc.known import KnownTables
 from rw_sql.connectors.mysql_cdc.marks import Mark
 from rw_sql.connectors.mysql_cdc.positions import STEPS, parts_of, shown
+from rw_sql.connectors.mysql_cdc.search import is_other_log, skipped_start
 from rw_sql.connectors.mysql_cdc.server import AGAIN, await_prepared, check_position, facts_over, gone
 from rw_sql.connectors.mysql_cdc.snapshot import SnapshotThread
 from rw_sql.connectors.mysql_cdc.stream import Stream, Watched
@@ -67,6 +68,8 @@ class MysqlReader:
         self._folded = False
         self._is_mariadb = False
         self._prepared: tuple[int, ...] = ()
+        self._found_prepared: tuple[int, ...] = ()
+        """The prepared transactions that the present stream has found up to the last transaction it returned."""
         self._skipped_from: int | None = None
         """The position from which a move has skipped transactions, until the stream has passed the skipped part."""
         self._by_name: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -89,15 +92,18 @@ class MysqlReader:
         """See :meth:`ChangeReader.open`."""
         try:
             facts = facts_over(self._sql())
-            if reached is not None and reached < position.offset:
-                # Files before the server's oldest file cannot be read.
-                self._skipped_from = max(reached, facts.start)
             self._position = self._returned = position.offset
             self._folded = facts.folds_names
             self._is_mariadb, self._end = facts.is_mariadb, facts.end
             self._known.use(is_mariadb=facts.is_mariadb, has_names=facts.has_names)
             check_position(facts, position)
             self._accept(tables, facts)
+            if reached is not None and reached < position.offset:
+                at = skipped_start(facts, reached, position.offset)
+                # An earlier run has marked the skipped part as prepared if it ended within this part.
+                self._prepared = tuple(start for start in self._prepared if start not in (reached, at))
+                marks = self._marks.values()
+                self._skipped_from = None if is_other_log(self._options, facts, at, marks, self._timeout) else at
             self._start(facts)
             self._check_log()
             self._snapshot = SnapshotThread(self._options, self._timeout, lambda: self._position)
@@ -177,6 +183,7 @@ class MysqlReader:
         position, starts the stream before these transactions."""
         self._backlog.clear()
         self._maps.clear()
+        self._found_prepared = ()
         sequence, at, _ = parts_of(min((self._position, *self._earlier_starts())))
         file = next((log.name for log in facts.logs if log.sequence == sequence), None)
         if file is None:
@@ -191,7 +198,7 @@ class MysqlReader:
             databases=frozenset(map(self._fold, databases_of(self._options))),
             is_folded=self._folded,
         )
-        self._stream.start(file, at, watched)
+        self._stream.start(file, at, watched, ignored_to=self._position)
 
     def _earlier_starts(self) -> tuple[int, ...]:
         """The positions before the reader's position from which the stream must start, because transactions that begin
@@ -333,10 +340,11 @@ class MysqlReader:
                 self._position = transaction.position
                 done += 1
                 self._skipped_from = None
-            self._prepared = transaction.prepared
+            self._prepared = self._found_prepared = transaction.prepared
             self._backlog.popleft()
         if not self._backlog and idle > self._position:
-            self._position, self._skipped_from = idle, None
+            # The stream began before all prepared transactions, and has found those that are still prepared.
+            self._position, self._skipped_from, self._prepared = idle, None, self._found_prepared
         return done
 
     def _is_turning(self, transaction: Transaction) -> bool:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     import pymysql
 
+    from rw_sql.connectors.mysql_cdc.marks import Mark
     from rw_sql.connectors.mysql_cdc.server import Facts
     from rw_sql.connectors.mysql_cdc.stream import Transaction
 
@@ -44,6 +45,10 @@ _NOT_A_REPLICA = 0
 _MILLI = 1000
 _LONGEST_SEARCH = 60.0
 """The maximum time, in seconds, for which :func:`first_at` reads the log. A file of the log may have 1 GiB."""
+
+MOST_SKIPPED_BYTES = 1 << 30
+"""A reader that a move has taken forward searches about this many bytes before its position for prepared XA
+transactions. Meanwhile, it reads no changes."""
 
 _LONGEST_WAIT = 0.2
 _BEGINNINGS = frozenset({events.GTID, events.ANONYMOUS_GTID, events.TAGGED_GTID, events.MARIADB_GTID})
@@ -339,3 +344,41 @@ def _events(options: Mapping[str, str], file: str, at: int, timeout: float, dead
 
 def _shown_time(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="seconds")
+
+
+def skipped_start(facts: Facts, reached: int, position: int) -> int:
+    """The position at which a reader begins to search the part of the log between ``reached`` and ``position``, which a
+    move has skipped. The search begins at ``reached``, at the server's oldest file, or at the first file within
+    MOST_SKIPPED_BYTES before ``position``; the latest of these positions counts. The file of ``position`` is searched
+    in any case."""
+    sequence, size, _ = position_parts(position)
+    first = sequence
+    for log in reversed([log for log in facts.logs if log.sequence < sequence]):
+        size += log.size
+        if size > MOST_SKIPPED_BYTES:
+            break
+        first = log.sequence
+    return max(reached, facts.start, number_of(first, FIRST))
+
+
+def is_other_log(
+    options: Mapping[str, str], facts: Facts, position: int, marks: Collection[Mark], timeout: float
+) -> bool:
+    """True if the log file that contains ``position`` is certainly not the file that earlier readers of ``marks`` have
+    read, because the log was reset, or because it is another server with the same identity. Raises CaptureError."""
+    sequence, _, _ = position_parts(position)
+    read = {(mark.created, mark.server) for mark in marks if mark.created and mark.file == sequence}
+    file = next((log.name for log in facts.logs if log.sequence == sequence), None)
+    if not read or file is None:
+        return False
+    stream = Stream(options, _NOT_A_REPLICA, is_mariadb=facts.is_mariadb, timeout=timeout)
+    try:
+        stream.start(file, FIRST, Watched(), stops_at_end=True)
+        deadline = time.monotonic() + timeout
+        while (created := stream.created(sequence)) is None:
+            stream.get(0.02)
+            if time.monotonic() > deadline:
+                raise CaptureError(UPSTREAM_UNREACHABLE, "the server sends no event of its log", is_temporary=True)
+    finally:
+        stream.close()
+    return created not in read

@@ -139,6 +139,7 @@ class Stream:
         self._is_closing = False
         self._is_at_end = False
         self._stops_at_end = False
+        self._ignored_to = 0
         self._watched = Watched()
         self._file, self._place = "", LogPlace()
         self._has_checksum = True
@@ -152,13 +153,16 @@ class Stream:
         self._connection: Connection[Any] | None = None
         self._thread: threading.Thread | None = None
 
-    def start(self, file: str, at: int, watched: Watched, *, stops_at_end: bool = False) -> None:
+    def start(self, file: str, at: int, watched: Watched, *, stops_at_end: bool = False, ignored_to: int = 0) -> None:
         """Starts reading. Raises CaptureError.
+
+        The reader ignores the transactions that end at or before the position ``ignored_to``. Events before this
+        position that a reader cannot read become an :class:`Effect` ``changed`` and do not end the stream.
 
         With ``stops_at_end``, reads up to the present end of the log; see :attr:`is_at_end`. Such a stream finds and
         counts transactions. Events that a reader cannot read become an :class:`Effect` ``changed``.
         """
-        self._watched, self._stops_at_end = watched, stops_at_end
+        self._watched, self._stops_at_end, self._ignored_to = watched, stops_at_end, ignored_to
         connection = connect(self._options, self._timeout, read_timeout=_SILENT_SECONDS)
         self._connection = connection
         try:
@@ -291,11 +295,13 @@ class Stream:
                 self._refuse(
                     f"an update after {shown(self._seen)} has only parts of its JSON values",
                     "SET GLOBAL binlog_row_value_options = ''",
+                    end,
                 )
             case events.PAYLOAD:
                 self._refuse(
                     f"the transaction after {shown(self._seen)} is compressed",
                     "SET GLOBAL binlog_transaction_compression = OFF",
+                    end,
                 )
                 self._commit(end, header.time)
             case _ if kind in events.ROWS:
@@ -308,10 +314,12 @@ class Stream:
         if self._group is None and end:
             self._pass(end)
 
-    def _refuse(self, message: str, remedy: str) -> None:
-        """Raises the error for an event that cannot be read. A stream that stops at the end of the log only finds and
-        counts transactions, so it notes that the event changes an unknown number of rows."""
-        if not self._stops_at_end:
+    def _refuse(self, message: str, remedy: str, end: int) -> None:
+        """Raises the error for an event that cannot be read and that ends at ``end``. A stream that stops at the end of
+        the log only finds and counts transactions, so it notes that the event changes an unknown number of rows. The
+        same applies to an event that a move has skipped; if the event belongs to an XA transaction that is committed
+        later, the reader raises an error at the XA COMMIT."""
+        if not self._stops_at_end and not 0 < end <= self._ignored_to:
             raise CaptureError(UPSTREAM_MISSING, message, hint=f"{remedy}; then {AGAIN}")
         self._add(Effect("changed", ""))
 

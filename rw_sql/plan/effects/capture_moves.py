@@ -92,7 +92,7 @@ def notes_on_left_slot(
     kind = connector(source.connector)
     removal = kind.slot_removal(visible(old)) if isinstance(kind, ChangeConnector) else None
     readers = (other for other in then.all("source") if other.connector == source.connector)
-    if removal is None or any(_slot_of(source_options(then, other)) == _slot_of(old) for other in readers):
+    if removal is None or any(_slot_of(kind, source_options(then, other)) == _slot_of(kind, old) for other in readers):
         return
     slot = inspector.upstreams.slot_details(source.connector, old)
     if slot is None:
@@ -109,10 +109,10 @@ def notes_on_left_slot(
     )
 
 
-def _slot_of(options: PlannedOptions) -> tuple[str | None, ...]:
-    """The options that name a slot, as they are written."""
+def _slot_of(kind: Connector, options: PlannedOptions) -> tuple[str | None, ...]:
+    """The options that name a slot, in a comparable form."""
     given = visible(options)
-    return (given.get("hostname", "").lower(), given.get("port"), given.get("slot.name"))
+    return (given.get("hostname", "").lower(), kind.spec.value(given, "port"), given.get("slot.name"))
 
 
 def missing_slot(
@@ -151,8 +151,17 @@ def find_obstacle(
         found = inspector.upstreams.find_obstacle(source.connector, options, position)
         positions = inspector.positions.of(source.id, fragment)
         if found is None or positions.states.get(split) == position:
-            return found
+            is_young = found is not None and found.kind is OFFSET_OUT_OF_RANGE and _begins_after(slot, position)
+            return None if is_young and may_create_slot(inspector, at, source, positions) else found
     return None
+
+
+def _begins_after(slot: SlotDetails | None, position: SplitState) -> bool:
+    """True if ``slot`` begins after ``position``, or if the server is still creating the slot, which may last until the
+    oldest transaction ends. The first run of a source creates the slot, and then commits the slot's position."""
+    if slot is None or slot.files:
+        return False
+    return slot.acknowledged is None or slot.acknowledged > position.offset
 
 
 def may_create_slot(inspector: Inspector, at: Snapshot, source: SourceRecord, positions: Positions) -> bool:

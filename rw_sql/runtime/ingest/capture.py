@@ -27,6 +27,7 @@ from rw_sql.runtime.ingest.unread_columns import UnreadColumns, lacking
 from rw_sql.runtime.jobs.groups import groups_of_jobs, unapplied
 from rw_sql.runtime.jobs.made_upstream import made_upstream, note_made
 from rw_sql.runtime.positions.flush_position import requested_position
+from rw_sql.runtime.positions.logged_ranges import read_ranges
 from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.faults import fault
@@ -118,8 +119,9 @@ class Capture:
                 made = begin_upstream(
                     context, kind, source, options, state, tuple(tables), is_new=is_new, planned=spec.options
                 )
-                reads = reads_of(positions.lives.get(split, ()), made.cluster, made.incarnation)
-                reached = None if is_new or reads is None else reads.reached
+                lives = () if is_new else read_ranges(context.warehouse, source).lives.get(split, ())
+                reads = reads_of(lives, made.cluster, made.incarnation)
+                reached = None if reads is None else reads.reached
                 reader.open(made, {table: progress for table, (_, progress) in tables.items()}, reached=reached)
             feed = ChangeFeed(
                 reader=reader,

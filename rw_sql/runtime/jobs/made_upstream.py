@@ -192,7 +192,8 @@ def left_slots(context: Context, snapshot: Snapshot, source: SourceRecord) -> It
     catalog reads. Each slot comes with the statement that drops it on the server.
 
     A move to another slot or server leaves such a slot, and so does the UNDO of such a move. The slot stays, because an
-    UNDO may need it. The result omits a slot whose server does not respond, or whose login cannot be read.
+    UNDO may need it. The result omits a slot that a client reads, such as a source of another warehouse, a slot whose
+    server does not respond, and a slot whose login cannot be read.
     """
     kind, made = connector(source.connector), made_upstream(context.warehouse, source)
     if not isinstance(kind, ChangeConnector):
@@ -211,7 +212,9 @@ def left_slots(context: Context, snapshot: Snapshot, source: SourceRecord) -> It
             details, removal = kind.slot_details(options, timeout=_SECONDS), kind.slot_removal(options)
         except SqlError:
             continue
-        if details is not None and removal is not None and (details.cluster, details.name) not in found:
+        if details is None or removal is None or details.active_pid is not None:
+            continue
+        if (details.cluster, details.name) not in found:
             found.add((details.cluster, details.name))
             yield removal, details
 
@@ -245,17 +248,24 @@ def release_upstream(context: Context, catalog: Callable[[], Snapshot], source_i
     due, delay = _RETRIES.pop(place, (0.0, _FIRST_RETRY_SECONDS))
     is_due = time.monotonic() >= due
     is_done = is_due and _released(context, catalog, made, made["definition"])
+    left: list[Mapping[str, Any]] = []
     for former in made.get("former", []) if is_done else ():
         # rw_sql 0.1.0 stores only the definition of a source that reads Pulsar.
         found = former if isinstance(former, dict) else {**made, "definition": former, "place": None}
         if _released(context, catalog, found, found["definition"], is_former=True):
             continue
         if _address_of(found) == _address_of(made):
-            is_done = False
+            left.append({key: value for key, value in found.items() if key != "former"})
         else:
             # An object on a former server is dropped at the first attempt or not at all, because that server may be
             # unreachable for ever.
             _warn_of_left_slot(found)
+    if left:
+        # The next call must not drop the other objects again: somebody may have created objects of the same names.
+        is_done = False
+        told = {**made, **dict.fromkeys(_OBJECTS, False), "inherited": [], "former": left}
+        if told != made:
+            context.warehouse.write_text(_path(context.warehouse, source_id), json.dumps(told), is_durable=True)
     if not is_done:
         next_due = (time.monotonic() + delay, min(2 * delay, _LAST_RETRY_SECONDS)) if is_due else (due, delay)
         _RETRIES[place] = next_due

@@ -6,9 +6,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import captures_changes
+from rw_sql.connectors.registry import captures_changes, change_connector
 from rw_sql.errors import SqlError
-from rw_sql.model.options import source_options
 from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.effects.capture_moves import find_obstacle, hint_for
 from rw_sql.plan.statements.show.job_states import source_state
@@ -29,8 +28,8 @@ _SECONDS = 20.0
 
 
 def of_upstreams(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
-    """Returns findings about the servers of captured databases. A server that does not respond, or whose login cannot
-    be read by this process, gives no finding."""
+    """Returns findings about the servers of captured databases. A server that does not respond, or that this process
+    cannot ask, gives no finding."""
     sources = [source for source in snapshot.all("source") if captures_changes(source.connector)]
     works = {source.id: partial(_of_source, context, snapshot, source) for source in sources}
     found = KeyedWork[int, list[Finding]](UPSTREAM).results(works, _SECONDS) if works else {}
@@ -55,7 +54,9 @@ def _of_position(context: Context, snapshot: Snapshot, source: SourceRecord) -> 
     state, _ = source_state(snapshot, source, inspector.jobs.statuses())
     if state == "STALLED":
         return
-    slot = inspector.upstreams.slot_details(source.connector, source_options(snapshot, source))
+    # Raises SqlError if this process cannot ask the server, for example without the connector's package, or if the
+    # server refuses logins from this machine. The owner may be able to.
+    slot = change_connector(source.connector).slot_details(context.options_of(source, snapshot))
     for reader in readers_of(snapshot, source):
         for split in snapshot.splits(reader.fragment):
             reason = find_obstacle(inspector, snapshot, source, reader.fragment, split, slot)
@@ -75,5 +76,5 @@ def _of_left_slots(context: Context, snapshot: Snapshot, source: SourceRecord) -
             about=UPSTREAM,
             subject=f"slot {slot.name} of {named(source)}",
             problem=f"rw_sql created the slot, no source reads it after a move or an UNDO{kept}",
-            remedy=f"if no UNDO needs the slot, run on its server: {removal}",
+            remedy=f"if neither an UNDO nor another program or warehouse needs the slot, run on its server: {removal}",
         )

@@ -200,6 +200,19 @@ def facts_of(files: int) -> Facts:
     return Facts(settings={}, logs=logs, end=number_of(files, 900))
 
 
+def test_a_search_of_the_skipped_part_begins_near_the_position(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "MOST_SKIPPED_BYTES", 2500)
+    facts = facts_of(10)
+    # The position is after 700 bytes of its file; two earlier files of 900 bytes are within 2,500 bytes.
+    position = number_of(8, 700)
+    assert search.skipped_start(facts, number_of(2, 500), position) == number_of(6, 4)
+    assert search.skipped_start(facts, number_of(7, 500), position) == number_of(7, 500)
+    monkeypatch.setattr(search, "MOST_SKIPPED_BYTES", 100)
+    assert search.skipped_start(facts, number_of(2, 500), position) == number_of(8, 4)
+    monkeypatch.setattr(search, "MOST_SKIPPED_BYTES", 1 << 30)
+    assert search.skipped_start(facts, number_of(2, 500), position) == number_of(2, 500)
+
+
 def test_the_file_of_a_time_is_found_by_bisection(monkeypatch: pytest.MonkeyPatch) -> None:
     rng, files = random.Random(7), 400
     times = sorted(rng.choices(range(1000, 1600), k=files * 3))

@@ -11,6 +11,9 @@ import pytest
 
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.mysql_cdc import events
+from rw_sql.connectors.mysql_cdc.decoder import Records
+from rw_sql.connectors.mysql_cdc.positions import LogPlace, number_of
+from rw_sql.connectors.mysql_cdc.reader import MysqlReader
 from rw_sql.connectors.mysql_cdc.search import RowCounter
 from rw_sql.connectors.mysql_cdc.statements import Effect
 from rw_sql.connectors.mysql_cdc.stream import Stream, Watched, stream_error
@@ -145,6 +148,34 @@ def test_a_search_passes_over_transactions_that_a_reader_cannot_read() -> None:
         ((transaction,), _) = searching.get(0.0)
         counter = RowCounter()
         assert (counter.changes_of(transaction), counter.is_exact) == (1, False)
+
+
+def test_a_move_past_a_transaction_that_cannot_be_read_passes_over_it() -> None:
+    packets = (event(events.PAYLOAD, b""), event(events.PARTIAL_UPDATE, struct.pack("<IHH", 9, 0, 1)))
+    end = number_of(1, len(packets[0]))
+    for packet in packets:
+        stream = stream_of(("shop", "orders"))
+        stream._place, stream._ignored_to = LogPlace(1), end - 1
+        with pytest.raises(CaptureError, match=r"is compressed|parts of its JSON"):
+            stream._event(at_end(packet))
+        stream = stream_of(("shop", "orders"))
+        stream._place, stream._ignored_to = LogPlace(1), number_of(1, 1000)
+        stream._event(at_end(packet))
+
+
+def at_end(packet: bytes) -> bytes:
+    """An event that begins at the start of its file."""
+    return packet[:14] + struct.pack("<I", len(packet)) + packet[18:]
+
+
+def test_prepared_transactions_of_an_earlier_run_are_forgotten_when_the_stream_does_not_have_them() -> None:
+    reader = MysqlReader({"database.name": "shop"})
+    # An earlier run ended while it was searching the part of the log that a move had skipped.
+    reader._position, reader._prepared = 20, (10,)
+    reader._step(Records("shop"), 1, 15, has_taken=False)
+    assert reader._earlier_starts() == (10,)
+    reader._step(Records("shop"), 1, 30, has_taken=False)
+    assert (reader._position, reader._earlier_starts()) == (30, ())
 
 
 def test_a_loaded_file_stops_only_the_readers_of_its_database() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -182,6 +183,20 @@ def test_a_transaction_that_was_prepared_in_a_removed_file_is_not_counted_as_kno
         end = shop.insert(12)
         assert shop.count(start, end) == (1, 1, False)
         assert shop.next_end() is None
+
+
+def test_a_move_into_a_log_that_was_reset_searches_no_skipped_part(kind: str) -> None:
+    with server_of(kind) as server:
+        shop = Shop(server.info)
+        server.info.run("FLUSH LOGS")
+        shop.insert(2)
+        shop.read()
+        # The new log gets a file of the number that was read last, created in a later second, and another file.
+        time.sleep(1.1)
+        server.info.run("RESET MASTER", *["FLUSH LOGS"] * 5)
+        shop.move(shop.insert(3))
+        shop.insert(4)
+        assert shop.read() == [4]
 
 
 def test_the_place_of_a_time_is_before_every_commit_since_then(servers: Callable[[str], MysqlInfo], kind: str) -> None:

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rw_sql.connectors.changes import Taken
-    from rw_sql.model.offset_ranges import ReadIncarnation
     from rw_sql.runtime.jobs.context import Context
     from tests.plan.canned import CannedWorld
     from tests.support.postgres import PostgresInfo
@@ -77,8 +76,6 @@ class Log:
     options: dict[str, str]
     run: int = 0
     position: int | None = None
-    lives: dict[str, tuple[ReadIncarnation, ...]] = field(default_factory=dict)
-    """What earlier runs have read, if a statement has moved the position since."""
     capture: Capture | None = None
     output: JobOutput | None = None
     batch: int = -1
@@ -129,7 +126,7 @@ class Log:
             source,
             spec,
             self.options,
-            Positions(states=states, log_version=0, read_splits=read, lives=self.lives),
+            Positions(states=states, log_version=0, read_splits=read),
             1000,
         )
         self.position = self.capture.made.offset

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rw_sql.connectors.postgres_cdc import setup
+from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.postgres_cdc import server, setup, source
 from rw_sql.connectors.postgres_cdc.connection import lsn_number
 from rw_sql.connectors.postgres_cdc.source import PostgresCdcConnector
+from rw_sql.errors import PACKAGE_MISSING
 from rw_sql.metastore.records import AssignSplits, PauseRecord, PutObject, PutSplitStates
 from rw_sql.runtime.delta.delta_log import JobCommit
 from rw_sql.runtime.jobs.made_upstream import note_made
@@ -94,7 +96,8 @@ def test_a_slot_that_a_move_or_its_undo_has_left(database: CapturedDatabase) -> 
     assert found.subject == f'slot {second["slot.name"]} of source "s"'
     assert re.search(r"keeps \d+ bytes of the server's log$", found.problem)
     removal = f"SELECT pg_drop_replication_slot('{second['slot.name']}')"
-    assert found.remedy == f"if no UNDO needs the slot, run on its server: {removal}"
+    needed = "if neither an UNDO nor another program or warehouse needs the slot"
+    assert found.remedy == f"{needed}, run on its server: {removal}"
     database.postgres.run(removal)
     assert database.findings() == []
 
@@ -121,3 +124,32 @@ def test_a_server_that_does_not_respond_is_no_finding(database: CapturedDatabase
     away = replace(captured(database.options | {"port": "1"}, ID), keeps_reader=True)
     database.written.commit(PutObject(record=away))
     assert [found for found in database.findings() if found.subject == 'source "s"'] == []
+
+
+def test_a_server_that_this_process_cannot_ask_is_no_finding(
+    database: CapturedDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object, **__: object) -> None:
+        raise CaptureError(PACKAGE_MISSING, "no package")
+
+    monkeypatch.setattr(server, "read_facts", refuses)
+    monkeypatch.setattr(source, "read_facts", refuses)
+    assert database.findings() == []
+
+
+def test_a_left_slot_that_a_client_reads_is_no_finding(
+    database: CapturedDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = database.options | {"slot.name": f"{database.options['slot.name']}_2"}
+    setup.prepare(second, [], TIMEOUT)
+    note_made(database.written.context().warehouse, captured(second, ID), slot=True)
+    note_made(database.written.context().warehouse, database.source)
+    assert len(database.findings()) == 1
+    found = PostgresCdcConnector.slot_details
+
+    def in_use(*given: Any, **named: Any) -> Any:
+        slot = found(*given, **named)
+        return None if slot is None else replace(slot, active_pid=7)
+
+    monkeypatch.setattr(PostgresCdcConnector, "slot_details", in_use)
+    assert database.findings() == []

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import captures_changes, change_connector, connector, has_wide_offsets
 from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
+from rw_sql.errors import PACKAGE_MISSING
 from rw_sql.metastore.records import FORGOTTEN
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.object_lookup import find_source
@@ -133,7 +134,8 @@ def _with_reason(
     found = find_obstacle(inspector, snapshot, source, fragment, str(row[0]), slot)
     if found is None:
         status = OK if status in (EXPIRED, AHEAD) else status
-    elif not found.is_temporary:
+    elif not found.is_temporary and found.kind is not PACKAGE_MISSING:
+        # If this process lacks the connector's package, the process of the owner may have it.
         status = UNREADABLE if status in (OK, UNKNOWN) else status
     reason = upstream.error if found is None else remedy(found, source)
     return (*row[:_STATUS], status, *row[_STATUS + 1 :], reason)

@@ -11,7 +11,7 @@ import pytest
 
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.registry import change_connector
-from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
+from rw_sql.errors import OFFSET_OUT_OF_RANGE, PACKAGE_MISSING, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.plan.ports.positions import CommittedRanges
 from rw_sql.runtime.control.upstreams import Upstreams
 from tests.plan.canned import CannedWorld
@@ -324,6 +324,9 @@ def test_a_reason_that_may_pass_leaves_the_status() -> None:
     assert (shown(found)["status"], shown(found)["reason"]) == ("OK", "no answer")
     found = canned(CaptureError(UPSTREAM_MISSING, "it is lost", hint="RESET SOURCE SPLITS SOURCE_NAME"))
     assert (shown(found)["status"], shown(found)["reason"]) == ("UNREADABLE", "it is lost: RESET SOURCE SPLITS pg")
+    # The process of the owner may have the package.
+    found = canned(CaptureError(PACKAGE_MISSING, "no package", hint="pip install"))
+    assert (shown(found)["status"], shown(found)["reason"]) == ("OK", "no package: pip install")
 
 
 def test_a_position_that_the_reader_moves_meanwhile_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,3 +340,21 @@ def test_a_position_that_the_reader_moves_meanwhile_is_not_reported(monkeypatch:
 
     monkeypatch.setattr(CannedPositions, "of", reading)
     assert (shown(found)["status"], shown(found)["reason"]) == ("OK", None)
+
+
+def test_a_source_whose_first_run_has_created_the_slot_can_continue() -> None:
+    found = canned(CaptureError(OFFSET_OUT_OF_RANGE, "the slot begins after the position"))
+    world = found.world
+    world.read.clear()
+    world.moved.clear()
+    assert world.slot is not None
+    # While the server creates the slot, the slot has no position.
+    for acknowledged in (None, 0x7FFFFFFF):
+        world.slot = replace(world.slot, acknowledged=acknowledged)
+        assert (shown(found)["status"], shown(found)["reason"]) == ("OK", None)
+    world.obstacle = CaptureError(UPSTREAM_MISSING, "it is a physical slot")
+    assert shown(found)["status"] == "UNREADABLE"
+    world.obstacle = CaptureError(OFFSET_OUT_OF_RANGE, "the slot begins after the position")
+    world.moved["shop"] = 0x4800
+    world.read.add("shop")
+    assert shown(found)["reason"] == "the slot begins after the position"
