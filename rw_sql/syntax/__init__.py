@@ -4,7 +4,7 @@
 ``render(statement) -> str`` renders one statement in canonical form. Errors are instances of
 :class:`rw_sql.errors.SqlError` with a position in the text.
 
-Of ``rw_sql``, this package may import only ``assets``, ``errors`` and ``format_words``. Begin with ``routing``, which
+From ``rw_sql``, this package may import only ``assets``, ``errors`` and ``format_words``. Begin with ``routing``, which
 decides whether a statement belongs to rw_sql or to Spark, and with ``parsing/script.py``. The grammar is in
 ``grammar/``.
 """

@@ -1,5 +1,5 @@
 """Generated rows, for demos and tests. The same offsets always give the same rows.
 
-Of ``rw_sql.connectors``, this package may import only ``support`` and the modules beside the families, except
+From ``rw_sql.connectors``, this package may import only ``support`` and the modules beside the families, except
 ``registry``, ``docs`` and ``connection_types``. Begin with ``source``.
 """

@@ -337,8 +337,8 @@ def parse_rows(kind: int, body: bytes) -> RowsPart:
 
 
 def uncompressed(data: bytes) -> bytes:
-    """Decompresses data that ``log_bin_compress`` compressed. The data consists of one byte with the size of the
-    length, the length, and zlib data.
+    """Decompresses data that ``log_bin_compress`` compressed. The data consists of one byte, whose lowest three
+    bits are the number of bytes of the uncompressed length, then the uncompressed length, and then zlib data.
     """
     if not data[0] & 0x80 or data[0] & 0x70:
         raise BrokenEventError("an unknown compression")

@@ -461,7 +461,7 @@ class MysqlReader:
         return has_left
 
     def _leave(self, snapshot: SnapshotThread, chunk: Chunk, into: Records) -> None:
-        """Emits the rows of a chunk that no later change has touched."""
+        """Emits the rows of a chunk, except the rows that a later change has touched."""
         self._compare(chunk.table, chunk.columns, self._position)
         touched = self._touched.get(chunk.table, {})
         rows = chunk.rows

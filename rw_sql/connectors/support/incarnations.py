@@ -1,5 +1,5 @@
-"""Compares incarnations of splits, and derives the ETags in the incarnations of objects in Google Cloud Storage.
-Changes of an object's metadata do not count.
+"""Compares incarnations of splits. For an object in Google Cloud Storage, computes the ETag in its incarnation from the
+object's generation. A change of only the object's metadata leaves the incarnation the same.
 
 The ETag of an object in Google Cloud Storage is a Protobuf message in base64. Field 1 is the object's generation, which
 identifies its content. Field 2 is its metageneration, which counts the changes of its metadata. The incarnation of such

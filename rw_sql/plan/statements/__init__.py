@@ -7,6 +7,6 @@ Functions have the names of their statements. For example, the function for ``IN
 The packages share ``common`` (required objects, options, names), ``inject_common`` (the new positions of INJECT) and
 ``other_kind`` (hints for statements whose object is of another kind).
 
-Of ``plan``, this package imports ``effects``, ``queries``, ``checks``, ``result`` and ``ports``. Begin with
+From ``plan``, this package imports only ``effects``, ``queries``, ``checks``, ``result`` and ``ports``. Begin with
 ``source/source.py``. The unsafe operations on positions are in ``move``.
 """

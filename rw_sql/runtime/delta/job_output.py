@@ -143,9 +143,9 @@ class JobOutput:
     def followed_by(self, path: str, *, run: int, epoch: int) -> JobOutput | None:
         """Returns the output of the job's next run, which commits no fence; None if the next run needs a fence.
 
-        The caller must commit nothing more through this output. The fence of the old run remains valid until the next
-        run's first batch, which is refused if another run has committed. The next run needs a fence if something was
-        committed after this run's last commit, if another run was claimed, or if the table was replaced.
+        After this call, nothing may be committed through this output, which belongs to the old run. The fence of the
+        old run remains valid until the next run's first batch, which is refused if another run has committed. The next
+        run needs a fence if another run was claimed, if the table was replaced, or if this run's commit is not last.
         """
         if path != self.path or run != self.run + 1:
             return None

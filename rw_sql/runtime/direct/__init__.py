@@ -5,6 +5,6 @@ The checkpoint of the view's query stores the positions of its direct readers.
 
 Before the query starts, ``align_checkpoint`` changes the checkpoint to match the catalog.
 
-Of the packages of ``runtime``, this package may import only ``positions``, ``jobs``, ``decoding``, ``delta``, ``spark``
+From ``runtime``, this package may import only ``positions``, ``jobs``, ``decoding``, ``delta``, ``spark``
 and ``support``. Begin with ``readers``.
 """

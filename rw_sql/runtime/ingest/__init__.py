@@ -6,6 +6,6 @@ changes to a database, and ``change_feed`` forms batches of these changes. ``unr
 columns that no table reads. If a statement moves the source's positions, the reader restarts. ``warm_start``, with the
 modules that it uses, prepares this restart before the move is committed.
 
-Of the packages of ``runtime``, this package may import only ``upkeep``, ``positions`` and the packages below these.
+From ``runtime``, this package may import only ``upkeep``, ``positions`` and the packages below these.
 Begin with ``job``.
 """

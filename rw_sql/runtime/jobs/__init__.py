@@ -7,6 +7,6 @@
   duration), ``statuses``, ``counters`` (values that no table contains), ``wakes``, ``groups``, ``changed_jobs``,
   ``applied_epoch``, ``downtime``, ``silent_owners``, ``store_watch``.
 
-Of the packages of ``runtime``, this package may import only ``delta``, ``decoding``, ``spark`` and ``support``. Begin
+From ``runtime``, this package may import only ``delta``, ``decoding``, ``spark`` and ``support``. Begin
 with ``context``, ``job`` and ``streaming_run``.
 """

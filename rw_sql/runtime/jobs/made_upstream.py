@@ -188,8 +188,8 @@ def has_slot_to_drop(context: Context, snapshot: Snapshot, options: Mapping[str,
 
 
 def left_slots(context: Context, snapshot: Snapshot, source: SourceRecord) -> Iterator[tuple[str, SlotDetails]]:
-    """Yields the slots that runs of a source in the catalog have created, that still exist, and that no source in the
-    catalog reads. Each slot comes with the statement that drops it on the server.
+    """Yields the slots that were created by runs of ``source``, a source in the catalog, that still exist, and that no
+    source in the catalog reads. Each slot comes with the statement that drops it on the server.
 
     A move to another slot or server leaves such a slot, and so does the UNDO of such a move. The slot stays, because an
     UNDO may need it. The result omits a slot that a client reads, such as a source of another warehouse, a slot whose

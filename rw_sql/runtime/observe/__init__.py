@@ -3,6 +3,6 @@
 The module ``upstream_watcher`` checks the sources at rest for new records and new splits. It also defines the default
 interval at which readers check for new splits.
 
-Of the packages of ``runtime``, this package may import only ``direct`` and those below it, such as ``positions``,
+From ``runtime``, this package may import only ``direct`` and those below it, such as ``positions``,
 ``jobs`` and ``delta``. Begin with ``metrics`` (every metric with its meaning) or ``lag``.
 """

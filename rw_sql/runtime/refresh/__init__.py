@@ -1,6 +1,6 @@
 """Contains the job of REFRESH TABLE. The job loads the current rows of the upstream, compares them with the table's
 rows, and commits the differences.
 
-Of the packages of ``runtime``, this package may import only ``upkeep`` and the packages below ``upkeep``. Begin with
+From ``runtime``, this package may import only ``upkeep`` and the packages below ``upkeep``. Begin with
 ``job``.
 """

@@ -4,6 +4,6 @@ Each unsafe operation on a source leaves a rewind point. REWIND restores the sou
 The module ``points`` copies checkpoints and deletes the copies of old points. The module ``restore`` restores tables
 and replaces checkpoints.
 
-Of the packages of ``runtime``, this package imports only ``positions``, ``jobs``, ``delta`` and the packages below
+From ``runtime``, this package imports only ``positions``, ``jobs``, ``delta`` and the packages below
 these. Begin with ``points`` and ``restore``. The module ``scheduler`` calls both modules.
 """

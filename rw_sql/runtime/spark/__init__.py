@@ -4,5 +4,5 @@ Ctrl-C, and the cache of jars.
 The module ``query_analysis`` analyzes a query, and ``time_dependence`` finds the parts of a plan that depend on the
 current time.
 
-Of the packages of ``runtime``, this package may import only ``support``. Begin with ``sessions``.
+From ``runtime``, this package may import only ``support``. Begin with ``sessions``.
 """

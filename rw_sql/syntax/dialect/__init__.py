@@ -4,6 +4,6 @@ would change.
 The module ``to_spark`` translates the constructs and functions that ``lists`` contains, and refuses all other
 constructs and functions. ``equivalents`` contains Spark's equivalents of refused constructs, for hints.
 
-Of ``syntax``, this package imports ``near_statements``, ``parsing``, ``query``, ``sql_reader``, ``statements`` and
+From ``syntax``, this package imports ``near_statements``, ``parsing``, ``query``, ``sql_reader``, ``statements`` and
 ``lexing``. Begin with ``to_spark``.
 """

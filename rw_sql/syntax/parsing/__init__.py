@@ -2,6 +2,6 @@
 rules, and the messages of syntax errors. The module ``joined_tokens`` combines the tokens of a query or an expression
 into one token.
 
-Of ``syntax``, this package imports ``sql_reader``, ``lexing`` and ``statements``. Begin with ``script`` (the entry
+From ``syntax``, this package imports ``sql_reader``, ``lexing`` and ``statements``. Begin with ``script`` (the entry
 point) and ``parser``. The grammar itself is in ``grammar/``.
 """

@@ -1,5 +1,5 @@
 """Handles the queries of views as sqlglot trees. The package finds the tables that a query reads, rewrites a query to a
 form whose result can be maintained incrementally, and renames relations.
 
-Of ``syntax``, this package imports only ``lexing``. Begin with ``trees``.
+From ``syntax``, this package imports only ``lexing``. Begin with ``trees``.
 """

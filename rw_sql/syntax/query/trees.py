@@ -49,7 +49,8 @@ def inlined(tree: exp.Select) -> bool:
 
 
 def _inlined(clause: exp.With) -> bool:
-    """Inlines the queries of a WITH clause. Neither the clause nor its query may contain another WITH clause."""
+    """Inlines the queries of a WITH clause. Neither the clause nor the query to which it belongs may
+    contain another WITH clause."""
     from sqlglot import exp
 
     tree = clause.parent

@@ -3,5 +3,5 @@
 The modules correspond to the first word of a statement: ``create`` (also for REPLACE and DROP), ``alter``, and
 ``operations`` for all other statements.
 
-Of ``syntax``, this package imports ``lexing`` and ``statements``. Begin with ``render``.
+From ``syntax``, this package imports ``lexing`` and ``statements``. Begin with ``render``.
 """

@@ -4,7 +4,7 @@ The reader only recognizes SQL and does not build a tree. It accepts RisingWave'
 Spark's SQL. It is stricter than both where leniency would hide mistakes. For example, reserved words are not names, and
 a join requires a condition.
 
-Of ``syntax``, this package imports only ``lexing``. Begin with ``queries``, ``tables`` (FROM) and ``expressions``.
+From ``syntax``, this package imports only ``lexing``. Begin with ``queries``, ``tables`` (FROM) and ``expressions``.
 """
 
 from __future__ import annotations

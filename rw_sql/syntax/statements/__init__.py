@@ -1,7 +1,7 @@
 """Defines every statement as a frozen dataclass, in one module per family of statements. The class names correspond to
 the SQL keywords.
 
-Of ``syntax``, this package imports only ``lexing``. Begin with ``common`` and ``source``.
+From ``syntax``, this package imports only ``lexing``. Begin with ``common`` and ``source``.
 """
 
 from __future__ import annotations

@@ -2,5 +2,5 @@
 
 Also maps positions in the expanded script back to positions in the original files.
 
-Of ``syntax``, this package imports only ``lexing``. Begin with ``expand``.
+From ``syntax``, this package imports only ``lexing``. Begin with ``expand``.
 """

@@ -1,6 +1,6 @@
 """Lowers the statements on connections and secrets, and the statements that change connector options. After such a
 change, the objects that use a changed option restart.
 
-Of ``plan``, this package imports ``statements/common`` and the packages in the layers below ``statements``. Begin with
-``connection``.
+From ``plan``, this package imports ``statements/common`` and the packages in the layers below ``statements``. Begin
+with ``connection``.
 """

@@ -3,7 +3,7 @@
 Each statement builds a preview of duplicates and gaps, requires a confirmation, and is recorded in the log of
 operations.
 
-Of ``plan``, this package imports the neighbours ``table``, ``view``, ``source``, ``connection``, ``checkpoint``,
+From ``plan``, this package imports the neighbours ``table``, ``view``, ``source``, ``connection``, ``checkpoint``,
 ``common`` and ``inject_common``, and the packages in the layers below ``statements``. Begin with
 ``unsafe_set_and_reset``, ``inject`` and ``inject_targets``. To add a kind of target for INJECT, also look at
 ``checkpoint/targets.py`` (checkpoints of foreign jobs). ``plan/offline/judgement.py`` decides which errors in a target

@@ -1,5 +1,5 @@
 """Lowers the statements about schemas: CREATE SCHEMA, DROP SCHEMA, USE, SHOW SCHEMAS.
 
-Of ``statements``, this package imports ``common``, ``source``, ``view``, ``sink``, ``table``, ``connection`` and
+From ``statements``, this package imports ``common``, ``source``, ``view``, ``sink``, ``table``, ``connection`` and
 ``session``. Begin with ``schema``.
 """

@@ -1,6 +1,6 @@
 """Lowers SHOW and DESCRIBE. This package defines the columns of every listing and computes their values.
 
-Of ``plan``, this package imports the neighbours ``view``, ``move`` and ``session``, and the packages in the layers
+From ``plan``, this package imports the neighbours ``view``, ``move`` and ``session``, and the packages in the layers
 below ``statements``. Begin with ``objects``. The modules ``jobs``, ``splits`` and ``continuity`` contain further
 listings.
 """

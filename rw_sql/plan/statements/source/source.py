@@ -315,7 +315,8 @@ def lower_resume_source(statement: ResumeSource, snapshot: Snapshot, inspector: 
 
 
 def unread_topics(snapshot: Snapshot, source: SourceRecord) -> frozenset[str]:
-    """The topics in a source's properties of which at least one of the source's readers has no split."""
+    """The topics in a source's properties that are not read by all of the source's readers: at least one reader has no
+    split of the topic."""
     kind = connector(source.connector)
     named = kind.named_topics(visible(source_options(snapshot, source)))
     read = [

@@ -3,8 +3,8 @@ the rule's value from the values of the rule's parts.
 
 The value of a rule without a function is the value of the rule's only part, or None if the rule's parts have no value.
 
-Of ``syntax``, this package imports ``statements``, ``sql_reader`` and ``lexing``. Begin with the module for one kind of
-statement: ``source``, ``table``, ``sink``, …
+From ``syntax``, this package imports ``statements``, ``sql_reader`` and ``lexing``. Begin with the module for one kind
+of statement: ``source``, ``table``, ``sink``, …
 """
 
 from __future__ import annotations
