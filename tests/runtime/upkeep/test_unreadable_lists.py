@@ -98,7 +98,7 @@ def test_an_unreadable_file_fails_upkeep_and_not_the_job(log: MaintainedLog, mon
     log.append(1)
     problem: Exception = ValueError("Expecting value: line 1 column 1 (char 0)")
 
-    def run(self: Upkeep, *, searches_orphans: bool = True) -> None:
+    def run(self: Upkeep, *, searches_orphans: bool = True, **_: bool) -> None:
         del self, searches_orphans
         raise problem
 
