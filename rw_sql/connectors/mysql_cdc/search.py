@@ -22,7 +22,6 @@ from rw_sql.connectors.mysql_cdc.positions import FIRST, STEPS, LogPlace, number
 from rw_sql.connectors.mysql_cdc.positions import parts_of as position_parts
 from rw_sql.connectors.mysql_cdc.server import facts_over, read_facts
 from rw_sql.connectors.mysql_cdc.stream import Stream, Watched, next_packet, request_log, stream_error
-from rw_sql.connectors.mysql_cdc.values import skip_of
 from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 
@@ -146,6 +145,8 @@ class RowCounter:
 
     def _skips(self, table: TableMap) -> Skips:
         """The functions that skip the cells of a row; empty for a table with columns of an unknown type."""
+        from rw_sql.connectors.mysql_cdc.values import skip_of  # needs numpy, which a light installation lacks
+
         skips = self._known.get(table.signature)
         if skips is None:
             try:
