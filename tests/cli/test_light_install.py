@@ -15,7 +15,6 @@ from rw_sql.packages import EXTRAS, deferred, missing_package
 SCRIPT = Path(__file__).parents[1] / "support" / "light_install.py"
 
 
-@pytest.mark.long
 def test_the_light_installation(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--refuse"], capture_output=True, text=True, check=False, cwd=tmp_path
