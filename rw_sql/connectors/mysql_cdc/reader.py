@@ -246,12 +246,8 @@ class MysqlReader:
         """Waits for the first event, and checks that the log file is the same file that earlier runs read."""
         assert self._stream is not None
         sequence, _, _ = parts_of(min((self._position, *self._earlier_starts())))
-        deadline = time.monotonic() + self._timeout
-        while (created := self._stream.created(sequence)) is None:
-            received, _ = self._stream.get(0.02)
-            self._backlog.extend(received)
-            if time.monotonic() > deadline:
-                raise CaptureError(UPSTREAM_UNREACHABLE, "the server sends no event of its log", is_temporary=True)
+        created, received = self._stream.await_created(sequence, self._timeout)
+        self._backlog.extend(received)
         for mark in self._marks.values():
             if mark.created and mark.file == sequence and (mark.created, mark.server) != created:
                 raise CaptureError(

@@ -375,11 +375,7 @@ def is_other_log(
     stream = Stream(options, _NOT_A_REPLICA, is_mariadb=facts.is_mariadb, timeout=timeout)
     try:
         stream.start(file, FIRST, Watched(), stops_at_end=True)
-        deadline = time.monotonic() + timeout
-        while (created := stream.created(sequence)) is None:
-            stream.get(0.02)
-            if time.monotonic() > deadline:
-                raise CaptureError(UPSTREAM_UNREACHABLE, "the server sends no event of its log", is_temporary=True)
+        created, _ = stream.await_created(sequence, timeout)
     finally:
         stream.close()
     return created not in read

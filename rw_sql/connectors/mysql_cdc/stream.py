@@ -6,6 +6,7 @@ import contextlib
 import socket
 import struct
 import threading
+import time
 import zlib
 from collections import deque
 from dataclasses import dataclass, field
@@ -205,6 +206,17 @@ class Stream:
     def seen(self) -> int:
         """The position up to which all transactions have arrived."""
         return self._seen
+
+    def await_created(self, sequence: int, timeout: float) -> tuple[tuple[int, int], list[Transaction]]:
+        """Waits for the first event of a log file. Returns the result of :meth:`created`, and the transactions that
+        have arrived meanwhile. Raises CaptureError after ``timeout`` seconds, or if the stream ends."""
+        received: list[Transaction] = []
+        deadline = time.monotonic() + timeout
+        while (created := self.created(sequence)) is None:
+            received += self.get(0.02)[0]
+            if time.monotonic() > deadline:
+                raise CaptureError(UPSTREAM_UNREACHABLE, "the server sends no event of its log", is_temporary=True)
+        return created, received
 
     def created(self, sequence: int) -> tuple[int, int] | None:
         """The time when a log file was created, in seconds since 1970, and the id of the server that created the file.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -185,6 +184,13 @@ def test_a_transaction_that_was_prepared_in_a_removed_file_is_not_counted_as_kno
         assert shop.next_end() is None
 
 
+def _next_second(server: MysqlInfo) -> int:
+    """Waits until the server's clock shows the next second; returns it."""
+    ((before,),) = server.run("SELECT UNIX_TIMESTAMP()")
+    wait_until(lambda: server.run("SELECT UNIX_TIMESTAMP()")[0][0] > before, "the next second")
+    return int(server.run("SELECT UNIX_TIMESTAMP()")[0][0])
+
+
 def test_a_move_into_a_log_that_was_reset_searches_no_skipped_part(kind: str) -> None:
     with server_of(kind) as server:
         shop = Shop(server.info)
@@ -192,7 +198,7 @@ def test_a_move_into_a_log_that_was_reset_searches_no_skipped_part(kind: str) ->
         shop.insert(2)
         shop.read()
         # The new log gets a file of the number that was read last, created in a later second, and another file.
-        time.sleep(1.1)
+        _next_second(server.info)
         server.info.run("RESET MASTER", *["FLUSH LOGS"] * 5)
         shop.move(shop.insert(3))
         shop.insert(4)
@@ -203,15 +209,10 @@ def test_the_place_of_a_time_is_before_every_commit_since_then(servers: Callable
     shop = Shop(servers(kind))
     server = shop.server
 
-    def next_second() -> int:
-        ((before,),) = server.run("SELECT UNIX_TIMESTAMP()")
-        wait_until(lambda: server.run("SELECT UNIX_TIMESTAMP()")[0][0] > before, "the next second")
-        return int(server.run("SELECT UNIX_TIMESTAMP()")[0][0])
-
     start = shop.at
     shop.prepare("a", 10)
     skipped = shop.insert(11)
-    since = next_second()
+    since = _next_second(server)
     shop.finish("a")
     end = shop.insert(12)
     at = search.first_at(shop.replica.options, since * 1000, 10.0)
