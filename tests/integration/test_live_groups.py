@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from abc import ABC, abstractmethod
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ ROWS_AT_ONCE = 7
 GROUPS = 5
 
 
-class Load:
+class Load(ABC):
     """Writes some rows all the time until it is stopped; the ids count from 0."""
 
     statement: str
@@ -52,8 +53,9 @@ class Load:
             self._add([{"id": next(self._ids)} for _ in range(ROWS_AT_ONCE)])
             self.written += ROWS_AT_ONCE
 
+    @abstractmethod
     def _add(self, rows: list[dict[str, int]]) -> None:
-        raise NotImplementedError
+        """Writes rows to the upstream."""
 
     def stop(self) -> None:
         self._is_over.set()
