@@ -79,8 +79,8 @@ def join_causes(text: str) -> str:
     """Joins the lines of each message of delta-rs in ``text`` into one line.
 
     The library delta-rs writes each cause on a separate line below "Generic S3 error". The first line alone therefore
-    does not name a cause. The result omits the duration of a request. A repeated failure therefore has the same message
-    each time.
+    does not name a cause. The result omits the duration of a request, so each repetition of a failure has the same
+    message.
     """
     return _DURATION.sub("", _CAUSE.sub(": ", text)) if _CAUSE_MARK in text else text
 

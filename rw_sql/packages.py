@@ -56,8 +56,8 @@ class _Deferred(ModuleType):
 def deferred(name: str) -> Any:
     """Returns the module with the given name. The module is imported when one of its names is first used.
 
-    Because of deferred imports, ``check`` and ``fmt`` start quickly. These commands load every connector, because the
-    connectors define the options, but need none of the modules that read and write data.
+    Because of deferred imports, the commands ``check`` and ``fmt`` start quickly. They load every connector, because
+    the connectors define the options, but they need none of the modules that read and write data.
     """
     return _Deferred(name)
 

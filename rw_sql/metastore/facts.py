@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 class Lease:
     """The lease of a resource group. It identifies the process that runs the jobs of the group.
 
-    The process ids belong to processes on ``host``. ``python_start`` and ``jvm_start`` are the start times of the two
-    processes. They distinguish a process from a later process with the same id. ``applied_epoch`` is the last epoch
-    that the owner's reconciler has applied. ``version`` is the owner's version of rw_sql. It is None if this version is
-    older than resource groups.
+    ``python_pid`` and ``jvm_pid`` are the ids of the owner's Python process and of its JVM on ``host``. The start times
+    ``python_start`` and ``jvm_start`` distinguish these two processes from later processes with the same ids.
+    ``applied_epoch`` is the last epoch that the owner's reconciler has applied. ``version`` is the owner's version of
+    rw_sql; None if this version does not have resource groups yet.
     """
 
     owner: str
@@ -40,7 +40,8 @@ class Lease:
 
     @property
     def let_go(self) -> int:
-        """The last epoch for which the owner has stopped all jobs that the catalog no longer assigns to this group."""
+        """The last epoch for which the owner has stopped all jobs that the catalog no longer assigns to the lease's
+        group."""
         return self.applied_epoch if self.let_go_epoch is None else self.let_go_epoch
 
 
@@ -134,8 +135,8 @@ class Request:
 class QuiesceLock:
     """A request to stop the readers of a source until a BEGIN UNSAFE block or a REWIND is committed.
 
-    ``epoch`` is the epoch of the catalog on which the statement was planned. ``pid`` is the id of the requesting
-    process on ``host``. If ``is_taken`` is true, the readers have stopped.
+    ``epoch`` is the epoch of the catalog on which the block or the REWIND was planned. ``pid`` is the id of the
+    requesting process on ``host``. If ``is_taken`` is true, the readers have stopped.
     """
 
     hold: str
@@ -170,12 +171,12 @@ class RewindPoint:
     """A state that REWIND restores: the state of a source and all its dependents directly before an unsafe operation
     took effect.
 
-    If no point could be recorded, or if the point was removed because of its age, ``reason`` states the cause and the
-    other fields are empty. ``made_ms`` is the time at which the point was made or, if the point has a ``reason``, the
-    time at which the reason was recorded, in milliseconds since 1970. ``states`` maps each split to its position in the
-    connector's JSON. ``folder`` contains copies of the dependents' checkpoints. A point with both a ``reason`` and a
-    ``folder`` will soon be removed. Only a REWIND that was planned before the reason was recorded can still restore
-    such a point.
+    If no point could be recorded, or if its data was removed because of the point's age, ``reason`` states the cause,
+    and ``folder``, ``states`` and ``dependents`` are empty. ``made_ms`` is the time at which the point was made or, if
+    the point has a ``reason``, the time at which the reason was recorded, in milliseconds since 1970. ``states`` maps
+    each split to its position in the connector's JSON. ``folder`` contains copies of the dependents' checkpoints. If a
+    point has both a ``reason`` and a ``folder``, its data will soon be removed. Only a REWIND that was planned before
+    the reason was recorded can still restore such a point.
     """
 
     source_id: int
@@ -189,5 +190,5 @@ class RewindPoint:
 
     @property
     def has_data(self) -> bool:
-        """True if the copies of checkpoints, and the table versions, that the point needs are kept."""
+        """True if the checkpoint copies and the table versions with which REWIND restores the point are still kept."""
         return bool(self.folder)

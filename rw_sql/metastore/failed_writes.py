@@ -1,4 +1,5 @@
-"""Logs failed writes to the metastore that are not reported to their callers, because a later write repeats them."""
+"""Logs failed writes to the metastore. The callers of these writes get no error, because a later write repeats each
+failed write."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ def _never(_error: Exception) -> bool:
 class FailedWrites:
     """Logs the failed writes of one metastore.
 
-    ``is_explained(error)`` returns True if the cause of the error is logged elsewhere. The process that runs the jobs
-    sets this function.
+    ``is_explained(error)`` returns True if the cause of the error is logged elsewhere. By default, it returns False for
+    every error. The process that runs the jobs replaces this default.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Stores facts about the running jobs: the lease, runs, statuses, progress and positions.
 
 Writing facts does not advance the epoch. Rows are appended with compare-and-set. The newest row of each key is the
-current row, and upkeep removes the key's older rows. Therefore, a table has only a few dozen files, even after days of
-a heartbeat every two seconds.
+current row. Upkeep removes the key's older rows, so a table has only a few dozen files even after days of a heartbeat
+every two seconds.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore.failed_writes import FailedWrites
 
 RUNS_KEPT = 20
-"""The number of latest runs that upkeep keeps for each job. A job whose query stops after each batch starts a new run
-for each batch. The older runs of such a job are removed after a few hours."""
+"""The number of runs that upkeep keeps for each job: the latest ones. A job whose query stops after each batch starts a
+new run for each batch, so its older runs are removed within a few hours."""
 
 _THE_LEASE = "jobs"
 
@@ -66,7 +66,7 @@ def _unreleased(rows: list[_Row]) -> list[_Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusMark:
-    """Marks the statuses that :meth:`JobStore.statuses_after` has returned; by default, it has returned none."""
+    """Marks the statuses that :meth:`JobStore.statuses_after` has already returned; by default, no statuses."""
 
     rows: Mapping[_Key, _Row] | None = None
     seq: int = -1
@@ -93,7 +93,7 @@ class JobStore:
         self._told: set[Event] = set()
         self.saying = RLock()
         """A lock that a thread holds while it computes and stores a status. A thread that takes this lock before it
-        reads a status therefore does not read a status while another thread computes its successor."""
+        reads statuses therefore does not read a status that another thread is about to replace."""
         self.requests = RequestStore(partial(self._open, "runtime_requests", ("request",), recent_requests))
 
     @contextmanager
@@ -121,8 +121,8 @@ class JobStore:
         return {lease.group: lease for lease in found if lease is not None}
 
     def take_lease(self, lease: Lease, replacing: Lease | None) -> bool:
-        """Writes a lease if the stored lease of its group equals ``replacing`` (None: no lease is stored). Otherwise,
-        writes nothing and returns False, because another process wrote a lease first."""
+        """Writes a lease if the stored lease of its group still equals ``replacing``, or if ``replacing`` is None and
+        no lease is stored. If another process has written a lease first, writes nothing and returns False."""
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
             return [_lease_row(lease)] if _lease(present, lease.group) == replacing else []
@@ -130,8 +130,8 @@ class JobStore:
         return bool(self._leases().write(choose))
 
     def renew_lease(self, lease: Lease) -> bool:
-        """Replaces the stored lease with ``lease``, a newer state of the same lease. Writes nothing and returns False
-        if the owner has lost or released the lease."""
+        """Replaces the stored state of a lease with its newer state ``lease``. Writes nothing and returns False if the
+        owner has lost or released the lease."""
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
             return [_lease_row(lease)] if _is_held(_lease(present, lease.group), lease) else []
@@ -174,8 +174,8 @@ class JobStore:
     def forget_dropped(self, is_dropped: Callable[[int], bool]) -> None:
         """Makes the next upkeep of each table remove the runs, positions and progress of dropped objects.
 
-        ``is_dropped`` returns True if the object with the given id was dropped. An id is never used again, so no job of
-        a dropped object ever starts again. In this process, run numbers of such a job are not reset.
+        ``is_dropped`` returns True if the object with the given id was dropped. Ids are never used again, so no job of
+        a dropped object ever starts again. The removal does not reset the run numbers that this process has cached.
         """
         self._is_dropped = is_dropped
 
@@ -192,8 +192,9 @@ class JobStore:
         return {row["job"]: msgspec.convert(row, JobStatus) for row in rows if not row["is_dropped"]}
 
     def statuses_after(self, mark: StatusMark) -> tuple[StatusMark, Mapping[str, JobStatus | None]]:
-        """Returns the mark for the next call, and the statuses that any process has stored after ``mark``, with None
-        for a deleted status. If none was stored, the call is equally fast for any number of jobs."""
+        """Returns the mark for the next call, and the statuses that any process has stored after ``mark``. A deleted
+        status is None. If nothing was stored after ``mark``, the duration of the call does not depend on the number of
+        jobs."""
         rows = self._statuses().rows()
         if rows is mark.rows:
             return mark, {}
@@ -230,7 +231,7 @@ class JobStore:
         self._chunks().write(lambda _: [msgspec.to_builtins(chunk) for chunk in chunks])
 
     def chunks_of(self, table_id: int) -> tuple[RefreshChunk, ...]:
-        """The chunks of a table's last refresh, in ascending order. The first is the loading phase."""
+        """The chunks of a table's last refresh, in ascending order. The first chunk stands for the loading phase."""
         rows = [row for row in self._chunks().rows().values() if row["table_id"] == table_id]
         newest = max((row["refresh"] for row in rows), default=0)
         found = [msgspec.convert(row, RefreshChunk) for row in rows if row["refresh"] == newest]
@@ -239,10 +240,9 @@ class JobStore:
     def note_positions(self, positions: Sequence[NotedPosition]) -> tuple[NotedPosition, ...]:
         """Records each position for its fragment and split.
 
-        Returns the positions that were refused because a newer position is stored.
-
-        The position with the greater triple (epoch, run, log_version) is newer. A position that is already stored is
-        not written again.
+        Does not write a position that is already stored, or that is older than the stored position. Of two positions,
+        the one with the greater triple (epoch, run, log_version) is newer. Returns the positions that were not written
+        because a newer position is stored.
         """
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
@@ -284,7 +284,7 @@ class JobStore:
         return tuple(msgspec.convert(row, QuiesceLock) for row in rows if not row["is_released"])
 
     def acknowledge_locks(self, locks: Sequence[QuiesceLock]) -> None:
-        """Records that the readers have stopped as these quiesce locks request."""
+        """Records that the readers have stopped, as the given quiesce locks request."""
         self._change_locks(locks, is_taken=True)
 
     def release_locks(self, locks: Sequence[QuiesceLock]) -> None:
@@ -303,8 +303,8 @@ class JobStore:
         self._holds().write(choose)
 
     def write_rewind_points(self, points: Sequence[RewindPoint]) -> None:
-        """Adds rewind points, with or without data. Never replaces a stored point, because an owner whose process was
-        suspended may call this method after the next owner has stored the point."""
+        """Adds rewind points, with or without data. Never replaces a stored point: a former owner whose process was
+        suspended may call this method after the next owner has stored the same point."""
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
             return [_point_row(point) for point in points if (point.source_id, point.operation) not in present]
@@ -331,13 +331,13 @@ class JobStore:
 
     def rewind_operations(self, source_id: int) -> frozenset[int]:
         """The operations on a source for which a rewind point, or a reason for its absence, was stored. The result can
-        include points that were deleted."""
+        include operations whose rewind points were deleted."""
         rows = self._rewind_points().rows()
         return frozenset(operation for of_source, operation in rows if of_source == source_id)
 
     def rewind_stamp(self) -> tuple[object, ...]:
-        """Returns a tuple. Its items are other objects than before after a job has started, or after a rewind point or
-        a completed REWIND was recorded. A caller detects these changes by comparing identities."""
+        """Returns a tuple that a caller compares with an earlier result, item by item, with ``is``. An item is another
+        object if, since the earlier call, a job has started, or a rewind point or a completed REWIND was recorded."""
         return self._run_table().rows(), self._rewind_points().rows(), self._rewinds().rows()
 
     def drop_rewind_points(self, points: Sequence[RewindPoint]) -> None:
@@ -360,7 +360,7 @@ class JobStore:
 
     def _last_of(self, rows: Mapping[_Key, _Row]) -> Mapping[str, Run]:
         """The last run of each job. ``rows`` are the current rows of the table of runs, in the order in which they were
-        written. The method reads only the rows that were written after the last call. The next call may change the
+        written. The method reads only the rows that were written since its previous call. The next call may change the
         returned mapping."""
         with self._lock:
             new = [*takewhile(lambda row: row["seq"] > self._runs_at, reversed([*rows.values()]))]
@@ -378,8 +378,8 @@ class JobStore:
         return self._of_present([row for row in rows if row["run"] > newest[row["job"]] - RUNS_KEPT], "job")
 
     def _of_present(self, rows: list[_Row], column: str) -> list[_Row]:
-        """The rows whose objects are not known to be dropped. ``column`` contains the object's id, or the id of a job
-        or fragment, which contains the object's id."""
+        """The rows whose objects are not known to be dropped. ``column`` contains the id of the object, or the id of
+        its job or fragment, such as ``mv-9``."""
         ids = {value: _ID.search(str(value)) for value in {row[column] for row in rows}}
         gone = {value for value, id_ in ids.items() if id_ is not None and self._is_dropped(int(id_[0]))}
         return [row for row in rows if row[column] not in gone]

@@ -26,8 +26,8 @@ class KeyedTable:
     current rows in memory and updates the cache incrementally.
 
     Upkeep *folds* the table: it replaces the content of the table with the current rows that the function ``trim``
-    returns. ``trim`` receives all current rows. The table is folded only if the number of removed rows exceeds the
-    number of kept rows by more than ``worth_folding``.
+    returns. ``trim`` receives all current rows. Upkeep folds the table only if ``trim`` keeps no row, or if the number
+    of removed rows exceeds the number of kept rows by more than ``worth_folding``.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class KeyedTable:
         self._lock = RLock()
 
     def rows(self, *, is_exact: bool = False) -> Mapping[Key, Row]:
-        """The current rows, by key. The returned mapping never changes. After a write, the method returns another
+        """The current rows, by key. The returned mapping never changes: after a write, the method returns a new
         mapping.
 
         If the table is in an object store and ``is_exact`` is false, the rows may be as old as
@@ -116,7 +116,7 @@ class KeyedTable:
     def _has_stored(self, stamped: Sequence[Row]) -> bool:
         """True if the table contains the rows ``stamped`` although the object store refused their commit.
 
-        The client of an object store may repeat a write that has succeeded, and the store refuses the second write.
+        The client of an object store may repeat a write that has succeeded; the store then refuses the repeated write.
         Rows of another process would differ from ``stamped``, because each row contains its version and a value that is
         specific to its process, such as the name of an owner.
         """
@@ -127,7 +127,7 @@ class KeyedTable:
         return all(present.get(self._key(row)) == row for row in stored)
 
     def tidy(self) -> None:
-        """Folds the table even if only one row is not current. Deletes the files that the previous call replaced.
+        """Folds the table even if only one row would be removed. Deletes the files that the previous call replaced.
 
         Therefore, after two calls, no file contains a row that was replaced before the first call. Does nothing if
         nothing was written since the previous call, or while another thread runs upkeep.
@@ -154,7 +154,7 @@ class KeyedTable:
     def _tend(self) -> None:
         """Runs upkeep: on this thread for a local table, and on another thread for a table in an object store.
 
-        In an object store, upkeep takes hundreds of requests. A writer should not wait for these requests.
+        In an object store, upkeep takes hundreds of requests, for which the writer should not wait.
         """
         if self._table.is_local:
             self._table.upkeep(replace=self._folded)
@@ -177,7 +177,8 @@ class KeyedTable:
 
     def _folded(self, table: StoredTable, *, is_forced: bool = False) -> pa.Table | None:
         """The rows to keep when the table is folded; None if folding would remove too few rows. ``table`` is the handle
-        with which upkeep reads this table. If ``is_forced`` is true, removing one row is worth folding."""
+        with which upkeep reads this table. If ``is_forced`` is true, the table is folded even if only one row would be
+        removed."""
         with self._lock:
             present = list(self._rows.values())
         # Cached rows need not be read; in an object store, reading costs three requests per file.

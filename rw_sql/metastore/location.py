@@ -1,4 +1,4 @@
-"""Checks the path or URI of a warehouse. The module does not import delta-rs, because ``pip install rw-sql`` without
+"""Checks the path or URI of a warehouse. This module must not import delta-rs, because ``pip install rw-sql`` without
 extras does not install delta-rs."""
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def require_current_folder() -> None:
 
 def require_fit(location: str) -> None:
     """Raises SqlError INVALID_PARAMETER for an absolute path, or a URI of an object store, that Delta and Spark would
-    resolve to different places. Otherwise, the catalog and the jobs' files would be stored in different places."""
+    resolve to different places. Without this check, the catalog and the jobs' files would be stored in different
+    places."""
     is_uri = "://" in location
     unfit = unfit_part(location) if is_uri else unfit_local_part(location)
     if unfit is not None:

@@ -1,4 +1,5 @@
-"""Converts operations and their outcomes to rows of the table ``operations``, and such rows back to operations."""
+"""Converts operations and their outcomes to rows of the table ``operations``, and converts these rows back to
+operations."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ def operation_rows(rows: pa.Table, after: int) -> list[tuple[int, str, str]]:
 
 
 def operation_record(row: dict[str, Any], outcome: dict[str, Any] | None) -> OperationRecord:
-    """Makes an operation from its row. ``outcome`` is the row of its outcome; None if no outcome is recorded."""
+    """Makes the record of an operation from the operation's row. ``outcome`` is the row of its outcome; None if no
+    outcome is recorded."""
     return OperationRecord(
         epoch=row["epoch"],
         kind=row["kind"],

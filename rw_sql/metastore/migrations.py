@@ -23,8 +23,8 @@ _APPLIED = "migration"
 def migrate(directory: str, catalog: Catalog) -> None:
     """Applies the migrations that the warehouse does not have yet, and records them in one commit.
 
-    If the process ends before that commit, the next call applies these migrations again. Raises SqlError
-    METASTORE_IS_NEWER, and changes nothing, if the warehouse has a migration that the catalog lacks.
+    If the process ends before that commit, the next call applies these migrations again. If the warehouse has a
+    migration that ``catalog`` lacks, raises SqlError METASTORE_IS_NEWER and changes nothing.
     """
     uri = join(directory, "migrations")
     table = _opened(uri)
@@ -74,8 +74,8 @@ def _newer(directory: str, seen: int, catalog: Catalog) -> SqlError:
 
 
 def _opened(uri: str) -> StoredTable | None:
-    """The table at ``uri``; None if there is no table. Opening a table in an object store takes a dozen requests.
-    Therefore, this function does not check first whether the table exists."""
+    """The table at ``uri``; None if there is no table. The function does not check first whether the table exists: in
+    an object store, the check would open the table too, which takes a dozen requests."""
     try:
         return StoredTable(uri)
     except TableNotFoundError:

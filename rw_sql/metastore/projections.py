@@ -1,4 +1,5 @@
-"""Converts operations to rows of ``objects``, ``fragment_splits`` and ``source_state``, and such rows to a snapshot."""
+"""Converts the effects of operations to rows of the tables ``objects``, ``fragment_splits`` and ``source_state``, and
+converts the rows of these tables to a snapshot."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _WORTH_FOLDING = 2_000
 
 
 def projection_rows(projection: Projection, effects: Iterable[Effect], schema: pa.Schema) -> pa.Table:
-    """The rows that these effects of operations add to a projection, as an Arrow table."""
+    """The rows that ``effects``, the effects of operations, add to a projection, as an Arrow table."""
     columns: dict[str, list[Any]] = {name: [] for name in schema.names}
     for effect in effects:
         match projection:
@@ -62,8 +63,8 @@ def _extend(columns: dict[str, list[Any]], times: int, **values: Any) -> None:
 
 
 def snapshot_from(tables: Mapping[Projection, pa.Table], epoch: int) -> Snapshot:
-    """Builds the snapshot at ``epoch`` from projections that are complete up to this epoch. The newest row of each key
-    applies."""
+    """Builds the snapshot at ``epoch`` from projections that are complete up to this epoch. Of the rows with the same
+    key, only the newest row counts."""
     folding = Folding(Snapshot())
     objects: dict[int, tuple[int, str | None]] = {}
     for id, at, text in zip(*_sorted_columns(tables["objects"], "id", "epoch", "record"), strict=True):
@@ -107,12 +108,12 @@ def newest_rows(table: pa.Table, keys: Sequence[str], order: str) -> pa.Table:
 
 
 def fold_rows(projection: Projection, table: pa.Table) -> pa.Table | None:
-    """The rows to keep when the projection is folded, which means that the kept rows replace its content. None if
-    folding would remove too few rows.
+    """The rows to keep when the projection is folded, which means that the kept rows replace its content. The result is
+    None if folding would remove too few rows.
 
-    The last row of a dropped object is kept, because its id must not be reused. The row of an unassigned split or
-    removed state is kept while it is the last change to its fragment, because this change determines the fragment's
-    epoch.
+    The last row of a dropped object is kept, because its id must not be reused. The row of an unassigned split, or of a
+    removed state, is kept only while it is the last change to its fragment, because the last change determines the
+    fragment's epoch.
     """
     kept = newest_rows(table, KEYS[projection], "epoch")
     if projection != "objects":

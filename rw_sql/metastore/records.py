@@ -1,4 +1,4 @@
-"""The objects of the catalog, as frozen records. The column ``record`` of the table ``objects`` has them as JSON."""
+"""Defines the objects of the catalog as frozen records. The table ``objects`` stores them as JSON in ``record``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rw_sql.metastore.refresh_records import RefreshRecord
 
 DEFAULT_GROUP = "default"
-"""The resource group of objects that name no group, and of objects that are older than resource groups."""
+"""The resource group of objects that name no group, and of objects that were created before groups existed."""
 
 PARALLELISM = 2
 """The default number of partitions of a query's state. Each additional partition makes every batch slower."""
@@ -21,15 +21,15 @@ class SourceRecord:
 
     ``options`` is the WITH list as pairs (key, text), in the order of the statement. An option that uses a secret has
     the secret's name, never its value. ``uses`` are the ids of the source's connection and secrets. Each ``generation``
-    of the source has its own log. ``birth`` are the end offsets that the splits had when the source was created, in the
-    format of :mod:`rw_sql.model.backfill_ranges`. ``snapshot`` is the epoch of the last statement that made the tables
-    of a change data capture source repeat their snapshots; 0 if there was no such statement. ``added_columns`` has a
-    pair (name, id) for each column that was added later. An object with a lower id was created before the column and
-    does not see it. ``resource_group`` is the group whose owner runs the source's job. ``group_since`` is the epoch of
-    the statement that moved the source to this group; 0 if the source was created in this group. If ``keeps_reader`` is
-    true, the shared reader of a change data capture source runs even if no object reads the source. Without a reader,
-    the upstream's replication slot would make the upstream keep its log without a limit. If the upstream has a slot,
-    the operation that removes the source's last reading object sets this field.
+    of the source has its own log. ``birth`` contains the end offsets that the splits had when the source was created,
+    in the format of :mod:`rw_sql.model.backfill_ranges`. ``snapshot`` is the epoch of the last statement that made the
+    tables of a change data capture source repeat their snapshots; 0 if there was no such statement. ``added_columns``
+    has a pair (name, id) for each column that was added later. An object with a lower id was created before the column
+    and does not see it. ``resource_group`` is the group whose owner runs the source's job. ``group_since`` is the epoch
+    of the statement that moved the source to this group; 0 if the source was created in this group. If ``keeps_reader``
+    is true, the shared reader of a change data capture source runs even if no object reads the source. A replication
+    slot without a reader would make the upstream keep its log without a limit. Therefore, if the upstream has a slot,
+    the operation that removes the last object that reads the source sets ``keeps_reader``.
     """
 
     id: int
@@ -65,15 +65,15 @@ KEYED = "keyed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """How a view's table is kept up to date. CREATE MATERIALIZED VIEW makes this choice; ``reason`` explains it.
+    """How a view's table is kept up to date. ``reason`` explains why CREATE MATERIALIZED VIEW chose ``strategy``.
 
     If ``strategy`` is empty, a view without keys appends the rows of its query, and a view with keys replaces the
     stored row of each key. ``query`` is the job's query if it differs from the view's query. ``hidden`` is the Spark
-    schema, in JSON, of additional columns that the job's query returns, and that only the stored table has. ``touched``
-    is a query that returns the values of the columns ``partition`` in changed input rows. The view's rows with these
-    values are recomputed. ``is_one_row`` is true for an aggregation without GROUP BY, which returns a row even for
-    empty input. ``combine`` has, for each column of a COMBINED view's table, the function that combines the values of
-    two groups. ``derived`` is the query that computes the view's columns from the stored columns (see
+    schema, in JSON, of the additional columns of the job's query, which users' queries do not see. ``touched`` is a
+    query that returns the values of the columns ``partition`` in changed input rows. The view's rows with these values
+    are recomputed. ``is_one_row`` is true for an aggregation without GROUP BY, which returns a row even for empty
+    input. ``combine`` has, for each column of a COMBINED view's table, the function that combines the values of two
+    groups. ``derived`` is the query that computes the view's columns from the stored columns (see
     :mod:`rw_sql.syntax.query.combined_groups`).
     """
 
@@ -103,12 +103,12 @@ class MaterializedViewRecord:
     the view's table has a change feed, because a sink or another view reads its changes. ``histories`` are the
     backfills of the view's sources, in the format of :mod:`rw_sql.model.backfill_ranges`. A source whose log the view
     reads from the beginning has no history. ``backfill_rate_limit`` is the maximum number of backfill records per
-    second. None means no limit, and 0 stops the backfill. ``kept_generation`` is the generation that the view used
-    before. Its table and checkpoint are kept too; 0 means the current generation minus one. ``last_generation`` is the
-    highest generation that ever existed, if it differs from the current generation. If a statement replaced the view's
-    query, ``sees`` is the first id that was unused when the view got its current query. The query does not see columns
-    that were added later. ``parallelism`` is the number of partitions of the state of the view's query; this number
-    never changes within a generation. ``resource_group`` and ``group_since`` are as in :class:`SourceRecord`.
+    second. None means no limit, and 0 stops the backfill. ``kept_generation`` is the earlier generation whose table and
+    checkpoint are kept too; 0 means the current generation minus one. ``last_generation`` is the highest generation
+    that ever existed, if it differs from the current generation. If a statement replaced the view's query, ``sees`` is
+    the first id that was unused when the view got its current query. The query does not see columns that were added
+    later. ``parallelism`` is the number of partitions of the state of the view's query; this number never changes
+    within a generation. ``resource_group`` and ``group_since`` are as in :class:`SourceRecord`.
     """
 
     id: int
@@ -143,10 +143,10 @@ class LivePosition(NamedTuple):
     """The place after which a table of a change data capture source reads changes from the source's log.
 
     ``since`` is the epoch of the statement that last set the source's position before the table was created. ``offset``
-    is the source's position at that time or, for a table without a snapshot, the end of the server's log. ``hour`` is
-    the first hourly partition of the log that can contain later changes, in hours since 1970. ``split`` is the source's
-    split; empty if unknown. ``run`` is the newest run of the source's reader at that time. It is 0 if there was no run,
-    and -1 if rw_sql 0.1 created the table."""
+    is the source's position when the table was created or, for a table without a snapshot, the end of the server's log
+    at that time. ``hour`` is the first hourly partition of the log that can contain later changes, in hours since 1970.
+    ``split`` is the source's split; empty if unknown. ``run`` is the newest run of the source's reader when the table
+    was created; 0 if there was no run, and -1 if rw_sql 0.1 created the table."""
 
     since: int
     offset: int
@@ -162,16 +162,17 @@ class TableRecord(MaterializedViewRecord):
     The job of a table works like the job of a view.
 
     ``definition`` is the canonical CREATE TABLE statement. ``source_id`` is the id of the table's own source, which has
-    the table's name and cannot be dropped without the table; None after DROP CONNECTOR. ``inputs`` contains that
-    source, or is empty. ``query`` computes the table's columns from a row of the source. ``primary_key`` are the
-    columns that identify a row. ``keys`` equals ``primary_key`` if rows are replaced, and is empty if rows are only
-    appended. ``conflict`` is OVERWRITE, IGNORE or IF_NOT_NULL. An inserted row is ignored if its values of
-    ``version_columns`` are older than the values of the existing row with the same key. ``added_columns`` has a pair
-    (name, id) for each column that was added later. An object with a lower id was created before the column and does
-    not see it. ``dropped_columns`` are dropped columns, which only the table's files still contain. ``dropped_fields``
-    are the fields of dropped columns, which only the source's log still contains. ``stored_names`` has a pair (name,
-    name in the files) for each renamed column, because renaming does not rewrite files. A table of a change data
-    capture source (``FROM source TABLE 'name'``) has no ``source_id``. It reads only that source, from ``live_from``.
+    the table's name and cannot be dropped without the table; None after DROP CONNECTOR. ``inputs`` has the id of the
+    source that the table reads; empty after DROP CONNECTOR and for a refreshable table. ``query`` computes the table's
+    columns from a row of the source. ``primary_key`` are the columns that identify a row. ``keys`` equals
+    ``primary_key`` if rows are replaced, and is empty if rows are only appended. ``conflict`` is OVERWRITE, IGNORE or
+    IF_NOT_NULL. An inserted row is ignored if its values of ``version_columns`` are older than the values of the
+    existing row with the same key. ``added_columns`` has a pair (name, id) for each column that was added later. An
+    object with a lower id is older than the column and does not see it. Only the table's files still contain
+    ``dropped_columns``, and only the source's log still contains ``dropped_fields``, the fields of dropped columns.
+    ``stored_names`` has a pair (name, name in the files) for each renamed column, because renaming does not rewrite
+    files. A table of a change data capture source (``FROM source TABLE 'name'``) has no ``source_id``. Such a table
+    reads only that source, from ``live_from``.
     """
 
     source_id: int | None = None
@@ -191,7 +192,7 @@ class TableRecord(MaterializedViewRecord):
 class DeltaTableRecord:
     """A Delta table that a view or sink reads, and that rw_sql does not write.
 
-    The record exists while a view or sink reads the table.
+    The catalog contains the record only while a view or sink reads the table.
 
     ``name`` is the table's name in the queries that Spark runs, and ``written`` is its name in statements. ``schema``
     is the schema of the table's rows, as Spark's JSON. If ``has_change_feed`` is false, views and sinks support only
@@ -311,9 +312,8 @@ class ParameterRecord:
 class RewindRecord:
     """The last REWIND of a source.
 
-    The REWIND, whose operation number is ``epoch``, restores the state before the operation number ``operation``.
-
-    The source's dependents do not run until the owner has completed the REWIND.
+    The REWIND with the operation number ``epoch`` restores the state before the operation ``operation``. The source's
+    dependents do not run until the owner has completed the REWIND.
     """
 
     id: int
@@ -326,12 +326,12 @@ class RewindRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildRecord:
-    """The rebuild of a view. A rebuild fills a new table, which replaces the view's table when it has caught up.
+    """The rebuild of a view. The new table replaces the view's table after the new table has caught up.
 
     ``histories`` are the backfills of the new table, as in :class:`MaterializedViewRecord`. ``created_at_ms`` is 0 in
     the records of older versions of rw_sql, which did not record the time of creation. ``view`` is the view's new
     record if the rebuild changes the query of the view or of a view that it reads; None if the queries do not change.
-    ``parallelism`` is the number of state partitions of the new table's query; 0 means the number of the present query.
+    ``parallelism`` is the number of state partitions of the new table's query; 0 means that of the present query.
     """
 
     id: int
@@ -379,8 +379,8 @@ FORGOTTEN = ""
 class StoredState:
     """A split's position that a statement has set. ``state`` is the connector's JSON, or FORGOTTEN.
 
-    ``epoch`` is the statement's epoch, and ``log_version`` is the version of the fragment's log at that time. A commit
-    to the log advances the position if its version is greater, and if its run started at or after ``epoch``.
+    ``epoch`` is the statement's epoch, and ``log_version`` is the version of the fragment's log at that time. The
+    position advances with each commit to the log after ``log_version`` by a run that started at or after ``epoch``.
     """
 
     fragment: str
@@ -453,7 +453,7 @@ Change = PutObject | DropObject | AssignSplits | UnassignSplits | PutSplitStates
 DISCOVERY, REWIND, INJECT_CHECKPOINT = "DISCOVER SPLITS", "REWIND SOURCE", "INJECT CHECKPOINT OFFSETS"
 UNDO = "UNDO OPERATION"
 """Some kinds of operations. DISCOVERY: the owner has found new splits. REWIND: a statement rewound a source.
-INJECT_CHECKPOINT: a statement rewrote another Spark job's checkpoint. UNDO: one undid an earlier operation."""
+INJECT_CHECKPOINT: a statement rewrote another Spark job's checkpoint. UNDO: a statement undid an earlier operation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -462,7 +462,7 @@ class Operation:
 
     ``kind`` is the statement's name, such as ``CREATE SOURCE`` or ``RESET SOURCE SPLITS``. ``objects`` are the names of
     all affected objects, including dependents. ``plan`` is the preview that EXPLAIN shows. ``prediction`` is the
-    predicted effect as JSON. It is later compared with the actual effect.
+    predicted effect as JSON. SHOW SOURCE CONTINUITY compares the prediction with the records that were later read.
     """
 
     kind: str

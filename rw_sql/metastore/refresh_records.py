@@ -19,9 +19,9 @@ class RefreshRecord:
 
     ``refresh`` is the number of refreshes that have started so far. ``interval_s`` is the interval of automatic
     refreshes. ``triggered_ms`` is the start of the last refresh, and ``succeeded_ms`` is the end of the last successful
-    refresh. ``failure`` is the error of the last refresh, if it failed. In the state FINISHING, the table's job merges
-    ``chunks`` chunks with ``rows`` rows in total, one chunk per batch. The first chunk is merged by the batch
-    ``first_batch``.
+    refresh. ``failure`` is the error of the last refresh; None if it did not fail. In the state FINISHING, the table's
+    job merges ``chunks`` chunks with ``rows`` rows in total, one chunk per batch. The first chunk is merged by the
+    batch ``first_batch``.
     """
 
     id: int
@@ -43,8 +43,9 @@ class RefreshRecord:
 class RefreshChunk:
     """The progress of one chunk of a refresh. The chunk number -1 stands for the loading phase before the merge.
 
-    ``position`` is the last key of the chunk, as JSON. ``rows`` is the number of rows that differ between the upstream
-    and the table. ``epoch`` is the catalog's epoch at the time of the merge, and ``run`` is the run of the table's job.
+    ``position`` is the last key of the chunk, as JSON. ``rows`` is the number of rows of the chunk that differ between
+    the upstream and the table. ``epoch`` is the catalog's epoch at the time of the merge, and ``run`` is the run of the
+    table's job.
     """
 
     table_id: int

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _REQUEST_MS = 3_600_000
 """The time, in milliseconds, for which a request is kept after its answer. The session looks for the answer several
-times a second. Therefore, it normally reads the answer long before the request is removed."""
+times a second, so it normally reads the answer long before the request is removed."""
 
 
 class RequestStore:
@@ -32,8 +32,8 @@ class RequestStore:
     def add(self, request: Request) -> None:
         """Adds a request. Writes nothing if the request is already stored.
 
-        A session calls this method again if the store did not respond to the first call. By then, the owner may already
-        have taken the request.
+        A session repeats a call to which the object store did not respond. By then, the owner may already have taken
+        the request.
         """
         row = msgspec.to_builtins(request)
         self._table().write(lambda present: [] if (request.request,) in present else [row])
@@ -51,11 +51,12 @@ class RequestStore:
         return tuple(msgspec.convert(row, Request) for row in sorted(found, key=lambda row: row["seq"]))
 
     def change(self, request: Request, later: Request) -> bool:
-        """Replaces ``request`` with ``later``. If the stored request has another ``state`` or ``taken_by`` than
-        ``request``, replaces nothing and returns False.
+        """Replaces ``request`` with ``later``. If the stored request differs from ``request`` in ``state`` or
+        ``taken_by``, replaces nothing and returns False.
 
-        The text of a statement is removed from the store after the request is done or withdrawn. This method then
-        stores the request without ``body``, and :meth:`tidy` removes the earlier rows, which contain the text.
+        After a request is done or withdrawn, the text of its statement must not remain in the store. Therefore, this
+        method stores a done or withdrawn request without ``body``, and :meth:`tidy` removes the earlier rows, which
+        contain the text.
         """
         row = msgspec.to_builtins(later)
         if later.state in (DONE, WITHDRAWN):
@@ -72,8 +73,8 @@ class RequestStore:
         """Removes the replaced rows of requests from the table. The next call deletes the old files that contain these
         rows.
 
-        Does nothing while a request is neither done nor withdrawn. Otherwise, the call would write the text of this
-        request to a new file. If another process committed first, this file would remain in the store.
+        Does nothing while any request is neither done nor withdrawn, because the call would write the text of this
+        request to a new file. If another process then committed first, this file would remain in the store.
         """
         if not any(row["state"] in (ASKED, TAKEN) for row in self._table().rows().values()):
             self._table().tidy()

@@ -76,7 +76,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Snapshot:
-    """The whole catalog at ``epoch``. All lookups read memory, not storage."""
+    """The catalog at ``epoch``. All lookups read memory, not storage."""
 
     epoch: int = 0
     next_id: int = 1
@@ -160,10 +160,9 @@ class Snapshot:
 
     @property
     def kept(self) -> tuple[MaterializedViewRecord, ...]:
-        """All tables and materialized views, which are the objects whose jobs maintain a table of rows. Tables come
-        first.
+        """All tables and materialized views: the objects whose jobs maintain a table of rows. Tables come first.
 
-        The result does not include sources, because a source has a log instead.
+        Sources are not included, because a source has a log instead of such a table.
         """
         return (*self.all("table"), *self.all("materialized_view"))
 

@@ -3,7 +3,7 @@
 A statement is committed by appending its row to the log ``operations`` with compare-and-set. ``objects``,
 ``fragment_splits`` and ``source_state`` are projections of the log. Each append to a projection also records, as a
 Delta app transaction, the epoch up to which the projection is complete. Therefore, any process can extend a projection,
-and no part of a projection is written twice. Readers apply only the operations after that epoch.
+and no part of a projection is written twice. Readers apply only the operations after the recorded epoch.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Metastore:
         self.jobs = JobStore(directory, self.failed_writes, self.looks)
         """Facts about the running jobs: lease, runs, statuses, positions."""
         self.faults: Callable[[str], None] = _no_faults
-        """Called with the name of a fault point between the steps of a commit. Tests stop the process here."""
+        """Called between the steps of a commit with the name of a fault point. Tests use it to stop the process."""
         self._catalog = catalog
         self._lock = RLock()
         opened = partial(StoredTable, failed_writes=self.failed_writes, looks=self.looks)
@@ -95,8 +95,8 @@ class Metastore:
         """Opens the metastore of a warehouse, given as path or URI. Creates or migrates the metastore first if
         necessary.
 
-        Completes projections that a crashed process left incomplete. For a URI, the options of the object store come
-        from the environment. If ``only_reads`` is true, writes nothing, and raises SqlError NOT_SUPPORTED if the
+        Completes projections that a crashed process left incomplete. For a URI, environment variables set the options
+        of the object store. If ``only_reads`` is true, writes nothing, and raises SqlError NOT_SUPPORTED if the
         warehouse must be migrated first. If ``accepts_older`` is true too, opens such a warehouse without a migration.
         Raises SqlError METASTORE_IS_NEWER if a newer rw_sql wrote the warehouse, and INVALID_PARAMETER if Delta cannot
         use the path.
@@ -113,7 +113,7 @@ class Metastore:
 
     @classmethod
     def peek(cls, warehouse: str) -> Snapshot:
-        """The current catalog of a warehouse. Does not write: creates, migrates and completes nothing.
+        """The current catalog of a warehouse. Writes nothing: does not create, migrate or complete anything.
 
         Raises SqlError FILE_UNREADABLE if there is no readable warehouse. Also raises the errors of :meth:`open`.
         """
@@ -138,11 +138,11 @@ class Metastore:
 
     def version(self) -> int:
         """A number that increases with every write to the log, including outcomes and upkeep. On a local path, reading
-        the number takes a few microseconds, so that callers can poll it."""
+        the number takes only a few microseconds, so callers can poll it."""
         return self._operations.latest_version()
 
     def snapshot(self) -> Snapshot:
-        """The current catalog. Returns the same object until an operation is committed."""
+        """The current catalog. Until another operation is committed, each call returns the identical object."""
         version, snapshot = self._seen
         newest = self._operations.latest_version()
         if newest <= version:
@@ -156,9 +156,10 @@ class Metastore:
         """Atomically commits an operation as the next epoch. The operation was planned on the snapshot ``based_on``.
 
         The method calls ``on_append`` directly after the commit; ``on_append`` must not block. Another thread updates
-        the projections after a short time, or earlier if a caller waits for the update. One update can therefore
-        contain several operations. Raises ConcurrentCommit if another operation was committed after ``based_on``, and
-        ValueError if the changes do not fit the snapshot. Writes of outcomes and upkeep do not cause ConcurrentCommit.
+        the projections after a fraction of a second, or earlier if a caller waits for the update. One update can
+        therefore contain several operations. Raises ConcurrentCommit if another operation was committed after
+        ``based_on``, and ValueError if the changes do not fit the snapshot. Writes of outcomes and upkeep do not cause
+        ConcurrentCommit.
         """
         with self._lock:
             epoch = based_on.epoch + 1
@@ -188,8 +189,8 @@ class Metastore:
 
     @contextmanager
     def telling(self, event: Event) -> Iterator[None]:
-        """A context manager. Inside it, each commit through this object sets ``event``, so that a waiting caller can
-        poll less often. Commits of other processes do not set ``event``. The caller must poll to find them."""
+        """A context manager. Inside it, each commit through this object sets ``event``. A caller that waits for
+        ``event`` must also poll, because commits of other processes do not set ``event``."""
         self._told.add(event)
         try:
             yield
@@ -208,7 +209,7 @@ class Metastore:
                     self._forget(self._recent.popleft())
 
     def record_outcome(self, epoch: int, outcome: str, duration_ms: int | None = None) -> None:
-        """Records the outcome of an operation, which replaces an earlier outcome. Does not advance the epoch."""
+        """Records the outcome of an operation, in place of any earlier outcome. Does not advance the epoch."""
         self._record([outcome_row(epoch, outcome, duration_ms)])
 
     def _record(self, rows: list[dict[str, Any]]) -> None:
@@ -220,16 +221,16 @@ class Metastore:
             self._turns.schedule()
 
     def record_outcome_later(self, epoch: int, outcome: str, duration_ms: int | None = None) -> None:
-        """Records an outcome on another thread, in one commit with the other outcomes that arrive in a short time.
-
-        The method :meth:`operations` of this object first writes these outcomes, so its result contains them.
+        """Records an outcome on another thread, which collects outcomes for about a second and then writes them in one
+        commit. The method :meth:`operations` of this object first writes the collected outcomes, so its result contains
+        them.
         """
         self._pending.append(outcome_row(epoch, outcome, duration_ms))
         self._outcomes.schedule()
 
     def flush(self, *, with_upkeep: bool = False) -> None:
         """Blocks until all pending outcomes are written and the projections contain all commits of this object. If
-        ``with_upkeep`` is true, also blocks until running upkeep of the log is done."""
+        ``with_upkeep`` is true and upkeep of the log is running, also blocks until this upkeep is done."""
         self.flush_projections()
         self._outcomes.flush()
         if with_upkeep:
@@ -265,7 +266,7 @@ class Metastore:
         return all(epoch in self._made for epoch in range(after + 1, upto + 1))
 
     def unsafe_since(self, epoch: int) -> tuple[OperationRecord, ...]:
-        """The unsafe operations at or after an epoch, latest first. They may lack their outcomes."""
+        """The unsafe operations at or after an epoch, latest first. The result may lack stored outcomes."""
         made = self._made
         wanted = range(self.snapshot().epoch, epoch - 1, -1)
         if any(at not in made for at in wanted):
@@ -327,7 +328,7 @@ class Metastore:
     def _append(self, entries: list[dict[str, Any]], based_on: int | None) -> int:
         """Appends rows to the log and returns the version before the append.
 
-        If the epoch ``based_on`` is given, appends only if it is still the last epoch.
+        If the epoch ``based_on`` is given, raises ConcurrentCommit unless ``based_on`` is still the last epoch.
         """
         table = self._operations
         rows = pa.Table.from_pylist(entries, table.schema)
@@ -367,7 +368,7 @@ class Metastore:
     def _load(self) -> None:
         """Reads the whole catalog.
 
-        Reads the projections before the log. Therefore, the log contains every operation that the projections contain.
+        Reads the projections before the log, so the log contains every operation that the projections contain.
         """
         tables: dict[Projection, pa.Table] = {}
         projected: dict[Projection, int] = {}
@@ -416,7 +417,7 @@ class Metastore:
 
     @contextmanager
     def _unread_if_interrupted(self) -> Iterator[None]:
-        """A context manager. If its body fails or is interrupted, the rows that it marked as read are read again."""
+        """A context manager. If its body fails or is interrupted, the rows that the body has read are read again."""
         try:
             yield
         except ConcurrentCommit:  # Nothing was read or written.
@@ -486,7 +487,7 @@ class Metastore:
     def _upkeep(self) -> None:
         """Runs upkeep of the table ``operations``.
 
-        Also advances the recorded epoch of projections without changes. Opening then reads fewer operations.
+        Also advances the recorded epochs of projections without new changes. Opening then reads fewer operations.
         """
         # Upkeep uses a separate handle, so that commits do not wait for upkeep.
         StoredTable(self._operations.uri, failed_writes=self.failed_writes).upkeep()

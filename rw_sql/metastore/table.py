@@ -1,5 +1,5 @@
-"""Implements a Delta table of the metastore. The table has compare-and-set appends and incremental reads, and its
-writers run its upkeep."""
+"""Implements a Delta table of the metastore, with compare-and-set appends and incremental reads. The processes that
+write to the table also run its upkeep."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ _MOST_TRIES = 200
 _READS_AT_ONCE = 16
 _BATCH_ROWS = 1000
 _COMMITS_READ = 10
-"""The number of latest commits that are searched for an app transaction. If none of them has it, delta-rs reads the
-whole log."""
+"""The number of commits, counted back from the latest, that are searched for an app transaction. If none of these
+commits has the transaction, delta-rs reads the whole log."""
 # Upkeep writes checkpoints and cleans the log. delta-rs's hooks would do this in the middle of a commit.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _WRITER = WriterProperties(compression="ZSTD", compression_level=1)
 
 
 class CommitConflict(Exception):  # noqa: N818 - not an error: the caller retries
-    """Raised if the table has a newer version than the handle that was to write a commit. Nothing was committed."""
+    """Raised instead of a commit if the table has a newer version than the handle. Nothing was committed."""
 
 
 def join(directory: str, name: str) -> str:
@@ -112,11 +112,11 @@ class NewRows:
 
 
 class StoredTable:
-    """A handle of a table, which is at one version of the table. Thread-safe.
+    """A handle of a table. The handle is at one version of the table. Thread-safe.
 
     Reads and writes are based on the handle's version, which :meth:`refresh` advances. ``upkeep_offset`` is a number of
-    versions by which upkeep is shifted. Tables that are written together get different values, so that their upkeep is
-    due after different commits.
+    versions by which upkeep is shifted. Tables that are written together have different offsets, so their upkeep is due
+    after different commits.
     """
 
     def __init__(
@@ -158,8 +158,8 @@ class StoredTable:
 
     def latest_version(self, *, is_exact: bool = False) -> int:
         """The newest version. Finding it takes a few microseconds on a local path, and one request in an object store.
-        If the table is in an object store and ``is_exact`` is false, the result may be as old as :class:`Looks`
-        permits."""
+        For a table in an object store, the result may be as old as :class:`Looks` permits, unless ``is_exact`` is
+        true."""
         newest = self._log.newest(self._handle.version(), is_exact=is_exact)
         return self._listed_version() if newest is None else newest
 
@@ -231,7 +231,8 @@ class StoredTable:
         """Commits rows as the version after the handle's version, and advances the handle.
 
         Raises CommitConflict if this version exists. If ``overwrite`` is true, the new rows replace all rows of the
-        table. If :meth:`read_new` had read all earlier rows, it does not return the appended rows.
+        table. If :meth:`read_new` has returned all rows before the append, its next call does not return the appended
+        rows.
         """
         with self.lock:
             before = self.version
@@ -279,8 +280,8 @@ class StoredTable:
         meaning as in :meth:`read`.
 
         If the new commits removed no file, the method reads only these commits and their files, and does not advance
-        the handle. On a local path, this takes half a millisecond. A caller that has just looked for new commits passes
-        the newest version as ``newest``. Then the method does not look again.
+        the handle. On a local path, this takes half a millisecond. ``newest`` is the newest version, if the caller has
+        just looked for new commits; the method then does not look again. None makes the method look.
         """
         with self.lock:
             for attempt in range(_MOST_TRIES):
@@ -320,7 +321,7 @@ class StoredTable:
 
         If ``above``, a pair (column, value), is given, the method skips each file whose statistics show that the column
         has no greater value. If ``among``, a pair (column, values), is given, the result has only the rows with one of
-        these values. The other rows are dropped during reading, and are never in memory all at once.
+        these values. Rows with other values are dropped during reading, so they are never all in memory at once.
         """
         with self.lock:
             for _ in range(_MOST_TRIES):
@@ -370,10 +371,11 @@ class StoredTable:
         """Removes replaced files, compacts or folds the other files, writes a checkpoint, and cleans the log.
 
         Folding replaces all rows with the rows to keep. The function ``fold`` receives all rows and returns the rows to
-        keep, or None if the table is not to be folded. A caller that has cached the rows passes ``replace`` instead,
-        which receives this handle and returns the same. If another process commits first, the next run of upkeep does
-        the remaining work. The next run also removes the files that this run has replaced, so that readers of an older
-        version have time to finish. Files of failed commits are removed after a day.
+        keep, or None if the table is not to be folded. A caller that has cached the rows passes the function
+        ``replace`` instead, which receives this handle and, like ``fold``, returns the rows to keep or None. If another
+        process commits first, the next run of upkeep does the remaining work. Only the next run removes the files that
+        this run has replaced, because readers of an older version need time to finish. Files of failed commits are
+        removed after a day.
         """
         with self.lock:
             version = self._handle.version()
@@ -476,8 +478,8 @@ class StoredTable:
 
 
 def _rows_among(file: pq.ParquetFile, column: str, values: Collection[int]) -> pa.Table:
-    """The rows of a file that have one of the given values in a column. If no row has such a value, the method does not
-    read the other columns of the file."""
+    """The rows of a file that have one of the given values in a column. If no row has one of these values, the function
+    does not read the other columns of the file."""
     wanted = pa.array(values, pa.int64())
     if not pc.any(pc.is_in(file.read(columns=[column])[column], wanted)).as_py():
         return file.schema_arrow.empty_table()

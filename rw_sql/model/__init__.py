@@ -1,4 +1,5 @@
-"""The domain model, which interprets the catalog's records. It does not depend on statements or running jobs.
+"""The domain model interprets the catalog's records. It depends neither on the statement that is being planned nor on
+running jobs.
 
 The package covers definitions, options, names, parameters, the inputs of views, the jobs of a catalog, and offset
 ranges. It computes all results from records and arguments, and reads no table, no upstream and no clock.

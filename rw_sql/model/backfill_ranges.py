@@ -1,10 +1,10 @@
-"""Describes the backfill of a view's input: the older upstream records that the view reads. The commit that creates the
-view fixes the range of these records.
+"""Describes the backfill of a view's input: the view reads records that the upstream had before the view was created.
+The commit that creates the view fixes the ranges of these records.
 
 From each source, a view sees the *history* and the *live* rows. The history is every offset in ``[start, end)`` of each
 split, exactly once. The live rows are all rows that are added to the source's log after its version ``log_version``.
-``end`` is the position of the split at this version. The live rows therefore continue where the history ends.
-For this reason, a view gets the same content whether a statement moves the source before the backfill or during it.
+``end`` is the position of the split at this version, so the live rows continue where the history ends. For this reason,
+the content of a view does not depend on whether a statement moves the source before the backfill or during it.
 """
 
 from __future__ import annotations
@@ -239,8 +239,8 @@ def plan_portions(
     The backfill reads an offset from the log if the log contains it, and otherwise from the upstream. The log may
     contain several rows for an offset. Then the backfill reads the newest of the rows that the log contained when the
     view was created. It does not read earlier rows, because the upstream may have lost their records. Later rows are
-    live. The backfill does not read offsets in ``replaced`` (see :func:`reread_ranges`). If some rows of the log have
-    been deleted, ``readings`` are all pieces that the log has ever had; otherwise, it is None.
+    live. The backfill does not read offsets in ``replaced`` (see :func:`reread_ranges`). ``readings`` are all pieces
+    that the log has ever had, if some rows of the log have been deleted; otherwise, ``readings`` is None.
     """
     from_log: list[BackfillChunk] = []
     from_upstream: list[BackfillChunk] = []
@@ -268,8 +268,8 @@ def plan_portions(
 def reread_ranges(
     history: History, pieces: Mapping[str, tuple[LogPiece, ...]], done: Mapping[str, Spans]
 ) -> tuple[BackfillChunk, ...]:
-    """Returns the offsets of a history that are not ``done``, and that the source has read again, in a greater term,
-    since the view was created.
+    """Returns the offsets of a history that are not in ``done``, and that the source has read again since the view was
+    created, in a greater term than that of the history.
 
     The rows of the second reading are live. If the upstream has lost the records of the history at these offsets, the
     live rows replace these records. Otherwise, the live rows repeat these records, as the preview of the statement that
@@ -335,7 +335,7 @@ def next_chunk(portions: Sequence[BackfillChunk], most: int) -> tuple[BackfillCh
     """The chunks that the next batch of the backfill reads: at most ``most`` offsets in total, distributed evenly among
     the splits.
 
-    For each split, the result has offsets only from the split's lowest chunk.
+    For each split, the result has offsets only from that chunk of the split that has the lowest offsets.
     """
     first: dict[str, BackfillChunk] = {}
     for portion in portions:

@@ -1,4 +1,4 @@
-"""Parses the definitions of catalog records, and derives facts from them, such as columns and options.
+"""Parses the definitions in catalog records, and derives facts such as columns and options from these definitions.
 
 The text of a record's definition is authoritative. The record's other fields are derived from this text.
 """
@@ -45,7 +45,7 @@ PAUSED_AT_BIRTH = "paused"
 property of the source and is not stored."""
 
 CHANGE_FORMATS = ("UPSERT", "DEBEZIUM", "MAXWELL", "CANAL")
-"""The formats whose records describe changes to rows. Only a table with a primary key can have such a format."""
+"""The formats whose records describe changes to rows. Only a table with a primary key can have one of these formats."""
 
 REFRESH_OPTIONS = ("refresh_mode", "refresh_interval_sec")
 """The options in a table's WITH list that configure the table's refreshes. They are not options of the table's
@@ -71,7 +71,8 @@ CDC_COLUMNS = (
     ("row", "STRING"),
     ("timestamp", "TIMESTAMP"),
 )
-"""The visible columns of a change data capture source. The source has one row per change to any of its upstream tables.
+"""The visible columns of a change data capture source. The source has one row for each change to one of its upstream
+tables.
 
 ``op`` is ``c`` (create), ``u`` (update), ``d`` (delete), ``r`` (snapshot row), ``t`` (truncate), ``b`` (beginning of a
 repeated snapshot) or ``s`` (end of a repeated snapshot). ``key`` and ``row`` are JSON objects whose values are text as
@@ -87,8 +88,8 @@ INDEX_COLUMN = ("_rw_index", "BIGINT")
 """An additional column in the log of a source in which several records can have the same offset. The column contains
 the order of these records.
 
-These are change data capture sources and sources that read files. The column is NULL in rows that were written before
-the column existed.
+Change data capture sources and sources that read files have this column. The column is NULL in rows that were written
+before the column existed.
 """
 
 UNKNOWN_COLUMN = ("_rw_unknown", "ARRAY<STRING>")
@@ -143,9 +144,9 @@ def source_definition(definition: str) -> CreateSource:
 
 @lru_cache(maxsize=16_384)
 def reader_definition(definition: str) -> str:
-    """A source's canonical definition, of whose properties only ``connector`` remains.
+    """A source's canonical definition without its properties, except ``connector``.
 
-    This definition determines how records are converted to rows, but not where the records come from.
+    The result determines how records are converted to rows, but not where the records come from.
     """
     statement = source_definition(definition)
     return render(replace(statement, options=tuple(o for o in statement.options if o.key == "connector")))
@@ -270,7 +271,8 @@ def definition_of(record: SourceRecord) -> CreateSource:
 def is_cdc(statement: CreateSource) -> bool:
     """True for a change data capture source.
 
-    The records of such a source are changes to several upstream tables. The source does not decode them; its tables do.
+    The records of such a source are changes to several upstream tables. Not the source, but its tables decode these
+    changes.
     """
     return captures_changes(connector_of(statement) or "")
 
@@ -287,16 +289,16 @@ def has_changes(statement: CreateSource | CreateTable) -> bool:
 
 
 def field_of(column: ColumnDefinition) -> str:
-    """The name of the record's field from which a column is read.
+    """The name of the record's field from which a table's column is read.
 
-    In a table's source, the corresponding column has the same name as the field.
+    In the table's source, the corresponding column has the same name as this field.
     """
     return column.name if column.field is None else column.field
 
 
 def named_fields(table: CreateTable) -> dict[str, str]:
-    """Maps the name of a column in a table's source to its name in the table. The mapping has only the columns that
-    name a field."""
+    """Maps names of columns in a table's source to the columns' names in the table. The mapping has only the columns
+    whose definitions name a field of the record."""
     return {column.field: column.name for column in table.columns if column.field is not None}
 
 
@@ -304,7 +306,8 @@ def source_of_table(table: CreateTable) -> CreateSource:
     """The definition of a table's source. This definition determines where the records come from and how they are
     converted to rows.
 
-    If the table has a change format, the source also has the table's primary key, because decoding needs it.
+    If the table has a change format, the definition also contains the table's primary key, because decoding needs the
+    key.
     """
     fields = {column.name: field_of(column) for column in table.columns}
     key = tuple(fields.get(name, name) for name in primary_key(table)) if has_changes(table) else ()
@@ -345,12 +348,12 @@ def encode_options(statement: CreateSource | CreateTable) -> dict[str, str]:
 
 
 def has_schema(statement: CreateSource | CreateTable) -> bool:
-    """True if a schema from a registry or from a file describes the records."""
+    """True if a schema from a schema registry or from a file describes the records."""
     return statement.format is not None and needs_schema(statement.format.encode, encode_options(statement))
 
 
 def stored_schema(statement: CreateSource | CreateTable, *, of_key: bool = False) -> str | None:
-    """The schema that was fixed when the object was created; None if no schema was fixed."""
+    """The schema of the records that was fixed when the object was created; None if no schema was fixed."""
     return encode_options(statement).get(KEY_SCHEMA if of_key else SCHEMA)
 
 
@@ -383,8 +386,8 @@ def unchanged_path(names: Sequence[str]) -> str:
 
 KEPT_TIME = ".timestamp"
 """The path that marks a missing time of the column INCLUDE timestamp in a row of a repeated snapshot. A snapshot does
-not contain the time. If the table already has the row, it therefore keeps the row's time. No other path begins with a
-dot."""
+not contain this time. If the table already has the row, the table therefore keeps the row's time. No other path begins
+with a dot."""
 
 
 def key_encode(statement: CreateSource | CreateTable) -> str:
@@ -417,8 +420,8 @@ def has_wide_offsets(statement: CreateSource) -> bool:
 
 def cdc_rows(table: CreateTable) -> CreateSource:
     """A source definition that describes how a table's rows are decoded from the log of its change data capture source.
-    It contains the columns that are read from fields, the primary key, the INCLUDE columns and, if the table has no
-    snapshot, the option SNAPSHOT. Its name is the name of the change data capture source."""
+    The definition contains the columns that are read from fields, the primary key, the INCLUDE columns and, if the
+    table has no snapshot, the option SNAPSHOT. Its name is the name of the change data capture source."""
     if table.cdc_table is None:
         raise TypeError("the table has a connector of its own")
     options = tuple(each for each in table.options if each.key == SNAPSHOT and not has_snapshot(table))

@@ -19,8 +19,8 @@ def view_job(view_id: int) -> str:
 
 
 def reader_fragment(view_id: int, source_id: int) -> str:
-    """The fragment of the direct reader with which a view reads a source that is not shared: ``mv-9:7`` for view 9 and
-    source 7."""
+    """The id of the fragment of the direct reader with which a view reads a source that is not shared: ``mv-9:7`` for
+    view 9 and source 7."""
     return f"{view_job(view_id)}:{source_id}"
 
 
@@ -40,12 +40,13 @@ def sink_job(sink_id: int) -> str:
 
 
 def rebuild_job(rebuild: RebuildRecord) -> str:
-    """The job that rebuilds a view. For example, ``mv-9.2`` builds the table of generation 2 of view 9."""
+    """The id of the job that rebuilds a view. For example, the job ``mv-9.2`` builds the table of generation 2 of view
+    9."""
     return generation_job(rebuild.view_id, rebuild.generation)
 
 
 def generation_job(view_id: int, generation: int) -> str:
-    """The id of the rebuild's job that builds the table of this generation of a view."""
+    """The id of the rebuild job that builds the table of the given generation of a view."""
     return f"{view_job(view_id)}.{generation}"
 
 

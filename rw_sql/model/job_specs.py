@@ -1,4 +1,4 @@
-"""Computes the jobs that a catalog requires. The functions have no side effects.
+"""Computes the specs of the jobs that a catalog requires. The functions have no side effects.
 
 The reconciler compares the required jobs with the running jobs. EXPLAIN compares the jobs that the catalog requires
 before and after a statement.
@@ -66,9 +66,9 @@ if TYPE_CHECKING:
 class IngestSpec:
     """The shared reader of a source. The reader restarts if its spec changes.
 
-    ``definition`` is the source's definition with ``connector`` but no other properties. ``options`` are the options
-    that affect the reader, sorted by name. The source or its connection has set them. ``since`` is the epoch of the
-    last statement that changed the reader's splits or positions. ``tables`` are the upstream tables that a change data
+    ``definition`` is the source's definition with ``connector`` but no other properties. ``options`` are those options
+    of the source and its connection that affect the reader, sorted by name. ``since`` is the epoch of the last
+    statement that changed the reader's splits or positions. ``tables`` are the upstream tables that a change data
     capture source reads. ``group`` is the resource group whose owner runs the job. The source joined this group at the
     epoch ``group_since``.
     """
@@ -247,7 +247,7 @@ JobSpec = IngestSpec | ViewSpec | SinkSpec | RefreshSpec
 def named_splits(snapshot: Snapshot, source: SourceRecord, splits: Iterable[str]) -> tuple[str, ...]:
     """The splits that belong to the topics (or similar objects) that the source's current properties name.
 
-    The source's other splits are orphans.
+    The other splits that are assigned to the source are orphans.
     """
     kind = connector(source.connector)
     topics = set(kind.named_topics(visible(source_options(snapshot, source))))
@@ -255,10 +255,8 @@ def named_splits(snapshot: Snapshot, source: SourceRecord, splits: Iterable[str]
 
 
 def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
-    """The job of the shared reader that should run for a source; None if no object reads the source, or if the source
-    is paused or has the rate 0.
-
-    The result is also None if the source is not shared.
+    """The job of the shared reader that should run for a source. None if :func:`is_read` is false for the source, if
+    the source is paused, if its rate is 0, or if it is not shared.
     """
     if not source.is_shared or not is_read(snapshot, source) or is_suspended(snapshot, source):
         return None
@@ -281,9 +279,9 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
 def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, ...]:
     """The upstream tables that a change data capture source reads, sorted by name; empty for any other source.
 
-    Several tables that read one upstream table share one snapshot of it. Of the tables with a snapshot, the lowest rate
-    limit and the smallest chunk size apply. The oldest table determines the set of key columns. The newest table with a
-    snapshot and the same set determines the order of these columns.
+    Several tables that read one upstream table share one snapshot of it. The snapshot has the lowest rate limit and the
+    smallest chunk size of all tables with a snapshot. The oldest table determines the set of key columns. The newest
+    table that has a snapshot and the same set of key columns determines the order of these columns.
     """
     found: dict[str, CdcTableSpec] = {}
     for table in snapshot.users_of(source.id):
@@ -364,7 +362,7 @@ def reader_spec(snapshot: Snapshot, source: SourceRecord, fragment: str) -> Read
 
 
 def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
-    """The job of a view. The caller must not run the job while :func:`is_view_paused` is true."""
+    """The job of a view. The caller must not run the job while :func:`is_view_paused` is true for the view."""
     keyed = _keyed(view)
     return ViewSpec(
         job=view_job(view.id),
@@ -461,8 +459,8 @@ def refresh_spec(table: TableRecord) -> RefreshSpec:
 
 
 def desired_jobs(snapshot: Snapshot, only: Collection[int] | None = None) -> dict[str, JobSpec]:
-    """All jobs of sources, tables, views and sinks that should run, by job id. If ``only`` is given, only the jobs of
-    the objects with these ids."""
+    """All jobs of sources, tables, views and sinks that should run, by job id. If ``only`` is given, the result has
+    only the jobs of the objects with these ids."""
     wanted: dict[str, JobSpec] = {}
     for record in _records(snapshot, "source", only):
         if isinstance(record, SourceRecord) and (spec := ingest_spec(snapshot, record)) is not None:

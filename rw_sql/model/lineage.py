@@ -1,5 +1,5 @@
-"""Determines the lineage of data: which connections, sources, tables, views and sinks exist, and which of them read or
-use each other."""
+"""Determines the lineage of data: which connections, sources, tables, views and sinks exist, and which object reads or
+uses which other object."""
 
 from __future__ import annotations
 

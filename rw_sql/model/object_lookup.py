@@ -132,7 +132,7 @@ def find_table(snapshot: Snapshot, name: Name) -> TableRecord:
 
 
 def find_source_of(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
-    """The source to which ``ALTER {SOURCE | TABLE} name`` refers. Raises SqlError if there is no such source."""
+    """The source that ``ALTER {SOURCE | TABLE} name`` changes. Raises SqlError if there is no such source."""
     if kind != "TABLE":
         return find_source(snapshot, name)
     table = find_table(snapshot, name)
@@ -218,8 +218,8 @@ class OtherKindError(SqlError):
     """Raised if a statement that accepts only objects of the kind ``wanted`` names ``other``, an object of another
     kind.
 
-    After a caller has replaced the hint by the corresponding statement for the kind of ``other``, if there is one,
-    ``is_completed`` is true.
+    ``is_completed`` is true after a caller has determined the hint: the equivalent statement for the kind of ``other``
+    or, if there is none, the original hint.
     """
 
     def __init__(self, wanted: str, other: ObjectRecord, *, hint: str, span: Span) -> None:
@@ -314,7 +314,7 @@ def other_than_relation(snapshot: Snapshot, name: str, span: Span | None) -> Sql
 
 def connections_of(snapshot: Snapshot, kind: str) -> str:
     """The hint for a statement that names a connection of the wrong type. The hint lists the connections of the right
-    type, which is ``kind``."""
+    type, ``kind``."""
     names = [record.name for record in snapshot.all("connection") if getattr(record, "connector", "") == kind]
     shown = (
         f"the connections of type '{kind}' are {', '.join(names)}" if names else f"no connection is of type '{kind}'"
@@ -335,7 +335,8 @@ def objects_in(snapshot: Snapshot, schema: str) -> tuple[ObjectRecord, ...]:
 
 
 def spark_query(text: str, relations: Iterable[str]) -> str:
-    """Rewrites a query for a job. In the job, each input is a temporary view with the input's name in the catalog.
+    """Rewrites a query for a job. In the job, each input is a temporary Spark view with the input's name in the
+    catalog.
 
     ``public.orders`` becomes ``orders``. ``raw.orders`` becomes the single identifier ``raw.orders`` in backquotes,
     with the alias ``orders``. The rest of the text does not change.
@@ -373,8 +374,8 @@ def require_free_of_kind(snapshot: Snapshot, kind: str, name: Name) -> None:
 
 def require_free(snapshot: Snapshot, name: Name, *, renamed: str | None = None) -> None:
     """Raises SqlError DUPLICATE_OBJECT if a table, source, view or sink has the same name, ignoring case. Raises
-    SqlError INVALID_DEFINITION if the name is not valid for a new object. If the name is for an existing object,
-    ``renamed`` is this object's present name in the catalog.
+    SqlError INVALID_DEFINITION if the name is not valid for a new object. If an existing object is to get the name,
+    ``renamed`` is the object's present name in the catalog.
     """
     require_schema(snapshot, name)
     taken = find_relation(snapshot, object_name(name)) or snapshot.find("sink", object_name(name))
@@ -384,7 +385,7 @@ def require_free(snapshot: Snapshot, name: Name, *, renamed: str | None = None) 
 
 
 def require_new_name(snapshot: Snapshot, name: Name, *, renamed: str | None = None) -> None:
-    """Does the same as :func:`require_free`, except for two checks that the caller has already made: that the schema
+    """Makes the checks of :func:`require_free`, except for two that the caller has already made: that the schema
     exists, and that no object has exactly this name."""
     _require_fit(name)
     suffix = next((end for end in (ERRORS, REJECTED) if name.last.lower().endswith(end)), None)
@@ -407,8 +408,8 @@ def require_new_name(snapshot: Snapshot, name: Name, *, renamed: str | None = No
 
 
 def _alike(snapshot: Snapshot, key: str, renamed: str | None) -> ObjectRecord | None:
-    """Returns the object whose name equals ``key``, ignoring case; None if there is no such object. The function skips
-    the object with the name ``renamed``."""
+    """Returns the object whose name equals ``key``, ignoring case; None if there is no such object. The object with the
+    present name ``renamed`` is skipped."""
     folded = key.lower()
     records = (record for kind in (*RELATION_KINDS, "sink") for record in snapshot.all(kind))
     return next((found for found in records if found.name.lower() == folded and found.name != renamed), None)

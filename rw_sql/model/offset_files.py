@@ -9,8 +9,8 @@ The content of a text determines its format:
 - ``rpk``: the lines ``TOPIC PARTITION OFFSET`` of ``rpk group seek --to-file``
 - ``spark``: ``{"orders": {"0": 1200}}`` as in ``startingOffsets`` and in a checkpoint; -2 is earliest, -1 latest
 
-Every offset is that of the next record to read. A fact that a format cannot contain, such as the cluster or the id of a
-topic, is unknown after reading.
+Every offset is the offset of the next record to read. If a format cannot express a fact, such as the cluster or the id
+of a topic, this fact is unknown after reading.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenOffset:
-    """The entry for one split in a file. ``state`` is a number as text, or a split state as JSON. If ``state`` and
+    """The entry for one split in a file. ``state`` is a number as text, or a split state as JSON. If both ``state`` and
     ``bound`` are None, the entry resets the split.
 
     If ``bound`` is ``earliest`` or ``latest``, ``state`` is None, and the position is the beginning or the end of the
@@ -69,8 +69,8 @@ class OffsetsText:
 def read_offsets(text: str, path: str) -> OffsetsText:
     """Reads offsets in any of the formats. ``path`` is the file's name in messages.
 
-    Raises SqlError INVALID_OFFSETS_FILE, without a span, for an unknown format, for a text without splits, and for a
-    split that occurs twice.
+    Raises SqlError INVALID_OFFSETS_FILE, without a span, if the format is unknown, if the text contains no split, or if
+    a split occurs twice.
     """
     plain = text.removeprefix("\ufeff")
     if not plain.strip():
@@ -87,11 +87,11 @@ def read_offsets(text: str, path: str) -> OffsetsText:
 
 
 def write_offsets(form: str, offsets: Mapping[str, int], *, group: str | None = None) -> str:
-    """Returns the text for offsets in the format ``form``, in the order of ``offsets``. Each offset is that of the next
-    record to read. The text ends with a newline.
+    """Returns the text for offsets in the format ``form``, in the order of ``offsets``. Each offset is the offset of
+    the next record to read. The text ends with a newline.
 
-    If ``group`` is given, the format ``csv`` gets a column with this group. Raises ValueError for an unknown format. In
-    all formats except ``map``, also raises ValueError for a split whose id is not ``topic:partition``.
+    If ``group`` is given, the format ``csv`` gets a column with this group. Raises ValueError for an unknown format
+    and, in all formats except ``map``, for a split whose id is not ``topic:partition``.
     """
     if form == "map":
         return json.dumps(dict(offsets), indent=2, ensure_ascii=False) + "\n"

@@ -1,5 +1,5 @@
-"""Computes with ranges of offsets, such as the offsets that a source's log contains, or that a move repeats or skips.
-The functions have no side effects."""
+"""Provides set operations on ranges of offsets, such as the offsets that a source's log contains, or the offsets that
+an unsafe operation repeats or skips. The functions have no side effects."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class IncarnationReads:
     identity of the incarnation is unknown.
 
     ``spans`` and ``reached`` include all readings that may have read this incarnation. ``certain_spans`` and
-    ``certain_reached`` exclude the readings that may have read another known incarnation instead. If these are all
-    readings, ``certain_reached`` is None.
+    ``certain_reached`` exclude each reading that may have read another known incarnation instead. If all readings are
+    excluded, ``certain_reached`` is None.
     """
 
     spans: Spans
@@ -58,8 +58,8 @@ class LogPiece:
 
     The runs ``first_run`` to ``last_run`` wrote the rows of the piece; each of these runs continued where the previous
     run ended. A new piece begins, for example, where a statement has set the position. ``version`` is the version of
-    the log that added the first row of the piece. It is -1 if it is unknown, because an earlier version of rw_sql,
-    which did not record it, wrote the piece. ``epoch`` is the epoch at which the run that wrote this first row started.
+    the log that added the first row of the piece. ``version`` is -1 if an earlier version of rw_sql, which did not
+    record this number, wrote the piece. ``epoch`` is the epoch at which the run that wrote the first row started.
     ``term`` is a term (Kafka: leader epoch) in which the upstream had all records of the piece; None if unknown.
     """
 
@@ -86,7 +86,7 @@ def same_incarnation(
 def with_read(
     lives: tuple[ReadIncarnation, ...], start: int, end: int, *, cluster: str | None, incarnation: str | None
 ) -> tuple[ReadIncarnation, ...]:
-    """Adds the reading of ``[start, end)`` to ``lives``, the incarnations of a split. In the result, the incarnation of
+    """Returns ``lives``, the incarnations of a split, with the reading of ``[start, end)`` added. The incarnation of
     this reading comes last."""
     if end <= start:
         return lives
@@ -99,7 +99,8 @@ def with_read(
 def reads_of(
     lives: tuple[ReadIncarnation, ...], cluster: str | None, incarnation: str | None
 ) -> IncarnationReads | None:
-    """The offsets that were read from the incarnation of a split with this identity; None if there are no such offsets.
+    """The offsets that were read from the incarnation ``incarnation`` of a split in ``cluster``; None if no offset was
+    read from it.
 
     ``lives`` are the incarnations of the split, in the order that :func:`with_read` produces. ``lives`` can contain one
     incarnation several times, with and without its identity, because brokers do not always report the identity. If
@@ -134,8 +135,8 @@ def reads_of(
 
 def _was_replaced(life: ReadIncarnation, later: ReadIncarnation, cluster: str | None) -> bool:
     """True if the reading ``life``, whose incarnation is unknown, cannot have read the newest incarnation in
-    ``cluster``. This is the case if ``later`` is in the same cluster: ``later`` came after ``life``, and read an
-    incarnation that the newest incarnation has replaced."""
+    ``cluster``. ``later`` is a reading that came after ``life``, and that read an incarnation that the newest
+    incarnation has replaced. The result is True if ``life`` and ``later`` are both in ``cluster``."""
     return not life.incarnation and cluster is not None and life.cluster == later.cluster == cluster
 
 
@@ -153,8 +154,8 @@ def _union(parts: Iterable[Spans]) -> Spans:
 
 
 def with_piece(pieces: tuple[LogPiece, ...], read: LogPiece) -> tuple[LogPiece, ...]:
-    """Adds ``read``, the range of the next commit, to ``pieces``. ``pieces`` are in the order in which the log got
-    them."""
+    """Returns ``pieces`` with ``read``, the range of the next commit, added. ``pieces`` are in the order in which they
+    were written to the log."""
     if read.end <= read.start:
         return pieces
     if pieces and _continues(pieces[-1], read):
@@ -173,7 +174,7 @@ def _continues(last: LogPiece, read: LogPiece) -> bool:
 
 
 def with_span(spans: Spans, start: int, end: int) -> Spans:
-    """Adds ``[start, end)`` to ``spans``, merging adjacent ranges."""
+    """Returns ``spans`` with ``[start, end)`` added. Adjacent and overlapping ranges are merged."""
     if end <= start:
         return spans
     if spans and spans[-1][1] == start:

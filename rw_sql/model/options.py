@@ -1,5 +1,5 @@
-"""Provides the complete options of a source or sink for planning. They include the options of its connection, and
-contain references to secrets instead of the secrets' values."""
+"""Provides the complete options of a source or sink for planning. These options include the options of the connection,
+and contain references to secrets instead of the secrets' values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import CreateConnection, CreateSink, Option
 
 HIDDEN = "[secret]"
-"""The text in place of a secret's value when options are shown, or are checked without secrets."""
+"""The text that replaces a secret's value when options are shown, or when options are checked without their secrets."""
 
 _OWN = frozenset({"connector", "connection", "type", PAUSED_AT_BIRTH, GROUP_OPTION})
 
@@ -45,8 +45,8 @@ class SecretReference:
     """A reference to a secret as the value of an option. If ``is_file`` is true, the option's value is the path of a
     file that contains the secret's value.
 
-    ``epoch`` is the epoch of the secret's last change. A reference after a change therefore differs from a reference
-    before the change, and the jobs that use the secret restart.
+    ``epoch`` is the epoch of the secret's last change. The references before and after a change therefore differ, which
+    makes the jobs that use the secret restart.
     """
 
     id: int
@@ -63,8 +63,8 @@ PlannedOptions = tuple[tuple[str, "str | SecretReference"], ...]
 
 
 def plan_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> PlannedOptions:
-    """Returns the options of a source or sink: first those of its connection, then its own, and last those of its
-    schema registry.
+    """Returns the options of a source or sink: first the options of its connection, then its own options, and last the
+    options of its schema registry.
 
     Raises SqlError if the statement sets an option that the connection sets too.
     """
@@ -72,7 +72,7 @@ def plan_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> Pl
 
 
 def connector_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> PlannedOptions:
-    """The options of a source or sink without those of its schema registry. Raises SqlError like
+    """The options of a source or sink without those of its schema registry. Raises the same errors as
     :func:`plan_options`."""
     return options_of(snapshot, statement.options, names_in_connection(statement))
 
@@ -89,8 +89,9 @@ def registry_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -
 def options_of(snapshot: Snapshot, options: Sequence[Option], names: Mapping[str, str] | None = None) -> PlannedOptions:
     """The options of a WITH list.
 
-    The options of the connection that the list references come first. ``names`` maps their names in the connection to
-    their names in the result. Raises SqlError if the list sets an option that the connection sets too.
+    In the result, the options of the connection that the list references come first. ``names`` maps the names that
+    these options have in the connection to their names in the result. Raises SqlError if the list sets an option that
+    the connection sets too.
     """
     connection = connection_of(snapshot, options)
     shared = () if connection is None else options_given(snapshot, connection, names or {})
@@ -130,15 +131,15 @@ def connection_options(snapshot: Snapshot, connection: ConnectionRecord) -> Plan
 
 
 def shared_definition(snapshot: Snapshot, options: Iterable[Option]) -> tuple[Option, ...]:
-    """The WITH list in the definition of the connection that ``options`` reference; empty if they reference no
-    connection. Raises SqlError if this connection does not exist."""
+    """The WITH list of the connection that ``options`` references; empty if ``options`` references no connection.
+    Raises SqlError if this connection does not exist."""
     connection = connection_of(snapshot, options)
     return () if connection is None else connection_definition(connection.definition).options
 
 
 def names_in_connection(statement: CreateSource | CreateSink) -> Mapping[str, str]:
-    """Maps the names of options in a connection to their names in a source. The mapping contains only the options that
-    have different names in the two. It is empty for a sink."""
+    """Maps the names of options in a connection to the names of these options in a source. The mapping contains only
+    the options whose two names differ. For a sink, the mapping is empty."""
     name = connector_of(statement)
     if not isinstance(statement, CreateSource) or name not in connector_names():
         return {}
@@ -190,11 +191,11 @@ def uses_of(snapshot: Snapshot, statement: CreateSource | CreateSink) -> tuple[i
 def check_options(
     kind: Connector | SinkConnector, options: Mapping[str, str], written: Sequence[Option], otherwise: Span
 ) -> None:
-    """Checks that the connector has these options, and that their values are valid and consistent. Raises OptionError
-    for the first wrong option.
+    """Checks that the connector has the given options, and that their values are valid and consistent. Raises
+    OptionError for the first wrong option.
 
-    ``written`` are the options in the statement. If the wrong option is not in ``written``, because a connection sets
-    it, the error points at ``otherwise``.
+    ``written`` are the options in the statement. If a connection sets the wrong option, the option is not in
+    ``written``, and the error points at ``otherwise``.
     """
     try:
         keys = {option.key: option.key_place for option in written}
@@ -217,7 +218,7 @@ def place_of_error(error: OptionError, option: Option) -> Span:
 
 
 def effective_options(spec: ConnectorSpec, options: PlannedOptions) -> PlannedOptions:
-    """The options that affect a job, sorted by name. It makes no difference whether the source or its connection sets
+    """The options that affect a job, sorted by name. The result is the same whether the source or its connection sets
     an option.
 
     The result has no option that the client ignores, and no connection option whose value is the default. If an option
@@ -237,13 +238,13 @@ def effective_options(spec: ConnectorSpec, options: PlannedOptions) -> PlannedOp
 
 
 def visible(options: PlannedOptions) -> dict[str, str]:
-    """Returns the options with HIDDEN in place of secrets. The result can be shown and checked without the secrets."""
+    """Returns the options with HIDDEN in place of secrets, so that they can be shown or checked without the secrets."""
     return {key: HIDDEN if isinstance(value, SecretReference) else value for key, value in options}
 
 
 def selection(spec: ConnectorSpec, options: Mapping[str, str]) -> Mapping[str, frozenset[str]]:
-    """The options that select records within a split. Each option's value is given as the set of its items, which
-    commas separate."""
+    """The options that select records within a split. The result maps each option to the set of the comma-separated
+    items of its value."""
     selecting = (option.key for option in spec.options.values() if option.selects)
     return {key: frozenset(map(str.strip, (spec.value(options, key) or "").split(","))) for key in selecting}
 

@@ -29,11 +29,11 @@ REWIND_POINT_RETENTION = "rewind_point_retention"
 """The name of the system parameter that determines how long rewind points are kept."""
 
 IDLE_SECONDS = 60
-"""The default of ``idle_job_timeout``, in seconds. Polling for this time costs about as much CPU as stopping a job's
-query and starting it again."""
+"""The default of ``idle_job_timeout``, in seconds. A query that polls for this time uses about as much CPU as stopping
+the query and starting it again."""
 
 IDLE_JOB_TIMEOUT = "idle_job_timeout"
-"""The name of the system parameter that determines after what time without new input a job's query is stopped. The
+"""The name of the system parameter with the time after which a job's query is stopped if there is no new input. The
 query starts again when there is new input."""
 
 MOST_PARALLELISM = 10_000
@@ -43,7 +43,7 @@ MOST_PARALLELISM = 10_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
     """One parameter. ``read`` is a function that converts a value in a statement to its canonical text. For an invalid
-    value, it raises ValueError with the rule that the value breaks."""
+    value, ``read`` raises ValueError with the rule that the value breaks."""
 
     name: str
     default: str
@@ -66,15 +66,15 @@ _UNITS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _MOST_MS = 1_000_000 * _UNITS["d"]
 
 _MOST_WAIT_MS = 100_000 * _UNITS["d"]
-"""The maximum time, in milliseconds, that a parameter can make a thread wait. Python's own limit is about 106,000
-days."""
+"""The maximum time, in milliseconds, that a parameter can make a thread wait. The limit of Python's waiting functions
+is about 106,000 days."""
 
 _TIME = re.compile(r"([0-9]{1,15})\s*([a-z]*)", re.ASCII)
 
 
 def _milliseconds(text: str, default_unit: str | None = None) -> int | None:
-    """Converts a whole number with a unit to milliseconds. Returns None for any other text, and for a million days or
-    more. A number without a unit has the unit ``default_unit``. If ``default_unit`` is None, the number must have a
+    """Converts a whole number with a unit to milliseconds. Returns None for a million days or more, and for any other
+    text. A number without a unit has the unit ``default_unit``. If ``default_unit`` is None, the number must have a
     unit."""
     found = _TIME.fullmatch(text.strip().lower())
     unit = None if found is None else found[2] or default_unit
@@ -302,8 +302,8 @@ def period_text(milliseconds: int) -> str:
 
 
 def streaming_parallelism(snapshot: Snapshot) -> int:
-    """The parallelism that a query gets if it is created or rebuilt now. The parallelism is the number of partitions of
-    the query's state (Spark's shuffle partitions)."""
+    """The parallelism that a query gets if its view or sink is created or rebuilt now. The parallelism is the number of
+    partitions of the query's state (Spark's shuffle partitions)."""
     value = snapshot.parameter(STREAMING_PARALLELISM)
     return PARALLELISM if value is None else int(value)
 

@@ -23,12 +23,13 @@ def is_suspended(snapshot: Snapshot, source: SourceRecord) -> bool:
 
 
 def direct_inputs(snapshot: Snapshot, view: MaterializedViewRecord) -> tuple[SourceRecord, ...]:
-    """Returns the sources that a view reads directly from the upstream. These are its sources that are not shared."""
+    """Returns those sources of a view that are not shared. The view's own direct readers read these sources from the
+    upstream."""
     records = (snapshot.get(id_) for id_ in view.inputs)
     return tuple(record for record in records if isinstance(record, SourceRecord) and not record.is_shared)
 
 
 def is_view_paused(snapshot: Snapshot, view: MaterializedViewRecord) -> bool:
-    """True if a view's job must not run, because :func:`is_suspended` is true for a source that the view reads
-    directly."""
+    """True if a view's job must not run, because :func:`is_suspended` is true for one of the view's
+    :func:`direct_inputs`."""
     return any(is_suspended(snapshot, source) for source in direct_inputs(snapshot, view))

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def rollback_window_ms(snapshot: Snapshot) -> int | None:
-    """The value of the system parameter ``rollback_window`` in milliseconds; None if there is no limit."""
+    """The value of the system parameter ``rollback_window`` in milliseconds; None if the old rows are kept without a
+    time limit."""
     value = snapshot.parameter(ROLLBACK_WINDOW)
     return None if value in (None, NO_LIMIT) else int(value.removesuffix("ms"))
 
@@ -31,8 +32,8 @@ def kept_generation(view: MaterializedViewRecord) -> int:
 
 def serves_since_ms(view: MaterializedViewRecord, newest_first: Iterable[OperationRecord]) -> int | None:
     """Returns the time, in milliseconds since 1970, at which the view's current table replaced the table of another
-    generation. Returns None if no operation in ``newest_first`` replaced it. ``newest_first`` are the operations that
-    completed rebuilds or undid other operations, latest first."""
+    generation. Returns None if no operation in ``newest_first`` replaced a table of the view. ``newest_first`` are the
+    operations that completed rebuilds or undid other operations, latest first."""
     for record in newest_first:
         before = before_from_json(record.before).objects.get(view.id)
         if not isinstance(before, MaterializedViewRecord) or before.generation == view.generation:
@@ -54,8 +55,8 @@ def rebuilt(snapshot: Snapshot) -> Snapshot:
 
 
 def rebuilt_view(view: MaterializedViewRecord, rebuild: RebuildRecord) -> MaterializedViewRecord:
-    """The view's record after its rebuild. It includes the changes that statements have made to the view during the
-    rebuild."""
+    """The record that the view gets after its rebuild. This record includes the changes that statements have made to
+    the view during the rebuild."""
     made = view
     if rebuild.view is not None:
         made = replace(rebuild.view, has_change_feed=view.has_change_feed or rebuild.view.has_change_feed)

@@ -1,9 +1,9 @@
-"""Defines the changes between the refresh states of tables, and the operations that record these changes. The functions
-have no side effects.
+"""Defines the transitions between the refresh states of tables, and the operations that record these transitions. The
+functions have no side effects.
 
 IDLE → REFRESHING (after REFRESH TABLE, or when the table's interval has passed) → FINISHING (when all rows are loaded)
-→ IDLE (when all rows are merged). If loading fails, the state returns to IDLE, and the table does not change. A merge
-that has begun is always completed, if necessary by another process.
+→ IDLE (when all rows are merged). If loading fails, the state returns to IDLE, and the table does not change. After a
+merge has begun, it is always completed, if necessary by another process.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def is_due(snapshot: Snapshot, record: RefreshRecord, created_ms: int, now_ms: i
 
     The result is False during a refresh, while the table's source is paused, and for a table without an interval or a
     source. A refresh is also due if the recorded start of the last refresh is at least one interval in the future,
-    because the clock was then set back.
+    because the clock must then have been set back.
     """
     if record.status != IDLE or record.interval_s is None:
         return False
@@ -120,7 +120,8 @@ def refresh_state(
     record: RefreshRecord, status: JobStatus | None, progress: BackfillProgress | None
 ) -> tuple[str, str]:
     """Returns the state of a refreshable table, and an explanation. The explanation is the progress of the refresh, the
-    reason why it makes no progress, or the failure of the last refresh. It is empty if none of these applies."""
+    reason why the refresh makes no progress, or the failure of the last refresh. The explanation is empty if none of
+    these applies."""
     if status is not None and status.state == "STALLED":
         return "STALLED", status.reason or ""
     if record.status == IDLE:
@@ -141,8 +142,8 @@ def progress_of(progress: BackfillProgress) -> str:
 
 
 def left_chunks(record: RefreshRecord, done: int) -> range:
-    """The numbers of the chunks that the job must still merge. ``done`` is the number of the last batch that was
-    committed to the table."""
+    """The numbers of the chunks that the table's job must still merge. ``done`` is the number of the last batch that
+    was committed to the table."""
     return range(max(0, done - record.first_batch + 1), record.chunks)
 
 

@@ -37,8 +37,8 @@ def relation_of(record: ObjectRecord) -> Relation:
 
 
 def seen_columns(record: ObjectRecord, by: ObjectRecord) -> tuple[tuple[str, str], ...]:
-    """Returns the columns of a relation that the object ``by`` sees. These are all columns except those that were added
-    after ``by`` got its query."""
+    """Returns the columns of a relation that the object ``by`` sees: all columns except those that were added after
+    ``by`` got its query."""
     until = max(by.id, by.sees) if isinstance(by, MaterializedViewRecord) else by.id
     later = (
         {name for name, since in record.added_columns if since > until}
@@ -49,7 +49,8 @@ def seen_columns(record: ObjectRecord, by: ObjectRecord) -> tuple[tuple[str, str
 
 
 def changes_rows(record: ObjectRecord | None) -> bool:
-    """True if rows of a relation can be replaced or deleted. Readers of such a relation need its change data feed."""
+    """True if rows of a relation can be replaced or deleted. Jobs that read the relation then need its change data
+    feed."""
     if isinstance(record, DeltaTableRecord):
         return record.has_change_feed
     return isinstance(record, MaterializedViewRecord) and bool(record.keys)

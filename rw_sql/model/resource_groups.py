@@ -59,7 +59,7 @@ def written_group(options: Iterable[Option]) -> str:
 
 def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) -> _Grouped:
     """Returns the record with the group that its WITH list ``options`` names. If the object is in another group,
-    committing the result moves it to the new group.
+    committing the returned record moves the object to the named group.
     """
     group = written_group(options)
     if group == record.resource_group:
@@ -70,8 +70,8 @@ def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) ->
 
 def as_grouped_now(snapshot: Snapshot, record: _Record) -> _Record:
     """Returns an earlier record of an object, with the present values of ``keeps_reader`` and ``group_since``. Raises
-    ValueError if the object was in another group then. Restoring such a record would move the object's job to that
-    group without the consent of the group's owner."""
+    ValueError if the object was then in another group than now. Restoring such a record would move the object's job to
+    the earlier group without the consent of that group's owner."""
     present = snapshot.get(record.id)
     if not isinstance(record, _GROUPED) or not isinstance(present, _GROUPED):
         return record
@@ -96,8 +96,8 @@ def jobs_by_group(snapshot: Snapshot) -> Counter[str]:
     """The number of jobs in each resource group that has at least one job. Paused jobs and jobs of rebuilds are
     included.
 
-    A source has a job only if it has a shared reader and an object reads it. Otherwise, the jobs of its views read the
-    source, or no job reads it.
+    A source has a job only if the source is shared and an object reads it. A source that is not shared is read by the
+    jobs of its views.
     """
     refreshed = {refresh.table_id for refresh in snapshot.all("refresh")}
     found: Counter[str] = Counter()

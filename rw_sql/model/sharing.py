@@ -1,6 +1,6 @@
 """Determines whether a source has one shared reader or a separate direct reader for each view.
 
-CREATE SOURCE fixes the choice.
+CREATE SOURCE makes this choice, which no later statement can change.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def is_to_be_shared(statement: CreateSource, kind: Connector) -> bool:
 
 
 def with_sharing(statement: CreateSource, kind: Connector, *, is_shared: bool) -> CreateSource:
-    """Returns the statement, to which ``shared = 'false'`` is added if the session's setting ``is_shared`` is false.
+    """Returns the statement. Adds ``shared = 'false'`` to it if the session's setting ``is_shared`` is false.
 
-    Returns the statement unchanged if it has the property ``shared``, or if the session's setting does not apply to the
-    source. For example, a source with a schema registry is always shared.
+    Returns the statement unchanged if it already has the property ``shared``, or if the session's setting does not
+    apply to the source. For example, a source with a schema registry is always shared.
     """
     if (
         is_shared
@@ -74,7 +74,8 @@ def with_sharing(statement: CreateSource, kind: Connector, *, is_shared: bool) -
 
 
 def refuse_sharing(name: str, options: tuple[Option | OptionKey, ...]) -> None:
-    """Raises SqlError if the options of an ALTER statement include ``shared``, because this property is fixed."""
+    """Raises SqlError if the options of an ALTER statement include ``shared``, because no statement can change this
+    property."""
     for option in options:
         if option.key == SHARED:
             raise SqlError(

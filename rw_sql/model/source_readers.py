@@ -1,5 +1,5 @@
 """Determines the readers of a source: one shared reader, or a direct reader for each view. Also defines how the reader
-of a change data capture source reads its upstream tables."""
+of a change data capture source reads the source's upstream tables."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class Reader:
 def readers_of(snapshot: Snapshot, source: SourceRecord) -> tuple[Reader, ...]:
     """The readers of a source.
 
-    A shared source has exactly one reader, which need not run. A source that is not shared has one reader for each view
-    that reads the source.
+    A shared source has exactly one reader, even while this reader does not run. A source that is not shared has one
+    reader for each view that reads the source.
     """
     if source.is_shared:
         fragment = ingest_fragment(source.id)
@@ -99,19 +99,20 @@ def unread(source: SourceRecord) -> Reader:
 
 
 def is_read(snapshot: Snapshot, source: SourceRecord) -> bool:
-    """True if a table, view, sink or rebuild reads the source, or if ``keeps_reader`` makes the source's reader run
-    even without them."""
+    """True if a table, view, sink or rebuild reads the source, or if the source's ``keeps_reader`` is true, which makes
+    its reader run even if no object reads the source."""
     return source.keeps_reader or any(isinstance(user, _USERS) for user in snapshot.users_of(source.id))
 
 
 def is_running(snapshot: Snapshot, source: SourceRecord) -> bool:
-    """True if :func:`is_read` is true for the source, and the source is not paused. The rate limit has no effect."""
+    """True if :func:`is_read` is true for the source, and the source is not paused. The result does not depend on the
+    rate limit, even if it is 0."""
     return is_read(snapshot, source) and not pauses_of(snapshot, source.id)
 
 
 def newest_change(snapshot: Snapshot, source: SourceRecord, fragment: str | None = None) -> int:
     """The last epoch that changed a source, its connection, its secrets, or the splits or positions of one of its
-    readers. ``fragment`` is the fragment of this reader; None stands for the shared reader."""
+    readers. ``fragment`` is the id of this reader's fragment; None stands for the shared reader."""
     return max(
         snapshot.fragment_epoch(ingest_fragment(source.id) if fragment is None else fragment),
         *(snapshot.object_epoch(id_) for id_ in (source.id, *source.uses)),
@@ -149,7 +150,7 @@ class TableRead:
     @property
     def is_repeated(self) -> bool:
         """True if the table may already have rows when its snapshot begins, because the snapshot repeats an earlier
-        one."""
+        snapshot."""
         return self.reset > 0 or self.columns > 0
 
     def __str__(self) -> str:

@@ -37,8 +37,8 @@ def identity_status(state: SplitState, upstream: UpstreamSplit | SplitState) -> 
 
 
 def is_known_same(state: SplitState, upstream: UpstreamSplit | SplitState) -> bool:
-    """True if the cluster or the incarnation is known for both ``state`` and ``upstream``, and no value that is known
-    for both differs."""
+    """True if :func:`identity_status` is OK for ``state`` and ``upstream``, and this result is certain, because the
+    cluster is known for both or the incarnation is known for both."""
     return (
         bool((state.cluster and upstream.cluster) or (state.incarnation and upstream.incarnation))
         and identity_status(state, upstream) == OK
@@ -46,8 +46,9 @@ def is_known_same(state: SplitState, upstream: UpstreamSplit | SplitState) -> bo
 
 
 def is_emptied(upstream: UpstreamSplit) -> bool:
-    """True if the upstream has removed all records of the split, so that none can be read again. An empty split without
-    an incarnation does not count: the upstream may hide its records, for example while the split has no leader."""
+    """True if the upstream has removed all records of the split, and none of them can be read again. An empty split
+    without an incarnation does not count: the upstream may hide its records, for example while the split has no
+    leader."""
     return upstream.is_empty and (upstream.has_open_start or upstream.incarnation is not None)
 
 
@@ -69,15 +70,15 @@ def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> st
 def continuing_status(kind: Connector, state: SplitState | None, upstream: UpstreamSplit | None) -> str:
     """The status that determines whether a source can continue at the position ``state`` of a split.
 
-    Differs from :func:`split_status` only for a split that was read completely and then deleted in the upstream. For
-    this split, the result is OK.
+    The result differs from that of :func:`split_status` only for a split that was read completely and then deleted in
+    the upstream. For such a split, the result is OK.
     """
     return OK if upstream is None and is_finished(kind, state) else split_status(state, upstream)
 
 
 def is_finished(kind: Connector | None, state: SplitState | None) -> bool:
-    """True if the position ``state`` shows that the split was read completely. Only some connectors have splits with an
-    end."""
+    """True if the position ``state`` shows that the split was read completely. The result is always False for a
+    connector whose splits have no end."""
     return state is not None and isinstance(kind, RangedConnector) and kind.is_finished(state)
 
 

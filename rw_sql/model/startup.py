@@ -1,5 +1,5 @@
-"""Determines where a source begins to read. This depends on its startup options and on the ends that its splits had
-when the source was created. If ``scan.startup.mode`` is ``latest``, views begin at these ends."""
+"""Determines where a source begins to read. The result depends on the source's startup options and on the ends that the
+source's splits had when the source was created. If ``scan.startup.mode`` is ``latest``, views begin at these ends."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def without_startup(options: PlannedOptions) -> dict[str, str]:
 def birth_of(kind_name: str, options: PlannedOptions, upstream: Upstream) -> str:
     """Returns the present end offsets of the splits, for the field ``birth`` of the record of a new source.
 
-    Returns an empty text for a connector without startup modes, such as a connector that reads files. For 100,000
-    files, the text would be very long.
+    Returns an empty text for a connector without startup modes, such as a connector that reads files, because the text
+    for 100,000 files would be very long.
     """
     kind = connector(kind_name)
     if kind.spec.option(MODE) is None:

@@ -77,11 +77,12 @@ class ViewInput:
 
     @property
     def selected(self) -> tuple[str, ...]:
-        """The columns as expressions over the columns of the files."""
+        """The SELECT list that computes ``columns`` from the columns of the files."""
         return self.selection(self.columns)
 
     def selection(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """The given columns, which may be hidden columns, as expressions over the columns of the files."""
+        """The SELECT list that computes the given columns, which may be hidden columns, from the columns of the
+        files."""
         stored = dict(self.aliases)
         return tuple(
             f"{quoted_for_spark(stored[name])} AS {quoted_for_spark(name)}"
@@ -192,8 +193,8 @@ def order_columns(source: SourceRecord) -> tuple[tuple[str, str], ...]:
 
 
 def fed_by(snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> frozenset[int]:
-    """Returns the ids of the inputs whose change feeds the reader uses, because rows of these inputs are replaced or
-    deleted. The result is empty for a sink with a query."""
+    """Returns the ids of the inputs whose change feeds the object's job reads, because rows of these inputs are
+    replaced or deleted. The result is empty for a sink with a query."""
     if isinstance(reader, SinkRecord) and reader.query:
         return frozenset()
     inputs = (snapshot.get(id_) for id_ in reader.inputs)

@@ -1,5 +1,4 @@
-"""Computes the plan of a statement on a snapshot. For each statement, the module calls the statement's lowering
-function."""
+"""Computes the plan of a statement on a snapshot, by calling the lowering function of the statement's kind."""
 
 from __future__ import annotations
 

@@ -231,8 +231,8 @@ def notices_of_options(statement: CreateTable) -> tuple[str, ...]:
 def check_against_upstream(statement: CreateTable, upstream: UpstreamTable, *, only: str | None = None) -> None:
     """Checks the declared columns and key against the upstream table. Raises SqlError at the first difference.
 
-    If ``only`` is given, the function checks only the column that has this name upstream. If ``only`` is None, it
-    checks all columns.
+    If ``only`` is given, the function checks only the column whose upstream name is ``only``. If ``only`` is None, the
+    function checks all columns.
     """
     known = {column.name: column for column in upstream.columns}
     for column in statement.columns:

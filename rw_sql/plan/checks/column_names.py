@@ -21,13 +21,13 @@ _RESERVED = frozenset({"_change_type", "_commit_version", "_commit_timestamp", "
 
 
 _NOT_IN_NAMES = frozenset(",;{}()=")
-"""The characters that the Delta protocol forbids in column names of tables without column mapping. Spaces are not in
-this list, because rw_sql allows them."""
+"""The characters that the Delta protocol forbids in column names of tables without column mapping. The protocol forbids
+spaces too, but rw_sql allows spaces, so this set does not contain them."""
 
 
 def misnamed(name: str) -> str | None:
-    """Returns the reason why a column name is invalid, or None if the name is valid. The reason is the end of a
-    sentence that begins with the column."""
+    """Returns the reason why a column name is invalid, or None if the name is valid. The reason is the predicate of a
+    sentence whose subject is the column."""
     if not name.strip():
         return "has no name"
     if name.lower() in _RESERVED:
@@ -49,7 +49,7 @@ def require_name(name: str, span: Span, *, hint: str = "") -> None:
 
 
 def first_duplicate(names: Iterable[str]) -> tuple[str, int] | None:
-    """Finds the first name that Spark and Delta Lake cannot distinguish from an earlier name, because they ignore case.
+    """Finds the first name that Spark and Delta Lake cannot distinguish from an earlier name, because both ignore case.
     Returns the earlier name, and the index of the later name. Returns None if Spark and Delta Lake can distinguish all
     names."""
     seen: dict[str, str] = {}
@@ -64,9 +64,9 @@ def first_duplicate(names: Iterable[str]) -> tuple[str, int] | None:
 
 def _keys(name: str) -> tuple[str, str]:
     """Returns the two keys of a name. Two names count as equal if their first keys are equal or if their second keys
-    are equal. The first key is the name in lower case, in which Delta Lake compares all names and Spark compares column
-    names. The second key reflects how Spark compares field names: letter by letter, like Java's ``equalsIgnoreCase``,
-    which treats ſ as S and ı as I."""
+    are equal. The first key is the name in lower case: Delta Lake compares all names in lower case, and Spark compares
+    column names in lower case. The second key reflects how Spark compares field names: letter by letter, like Java's
+    ``equalsIgnoreCase``, which treats ſ as S and ı as I."""
     letters = (upper if len(upper := letter.upper()) == 1 else letter for letter in name)
     # The lower case of İ consists of two characters. Java's comparison uses the first character.
     return f"={name.lower()}", "".join(letter.lower()[0] for letter in letters)

@@ -29,7 +29,7 @@ definition is stored without checking the upstream."""
 def is_validated(options: Iterable[Option]) -> bool:
     """False if the WITH list of the statement contains ``VALIDATE = false``; otherwise True.
 
-    This option affects only the statement and is not stored with the object.
+    The option VALIDATE affects only the statement and is not stored with the object.
     """
     for option in options:
         if option.key == VALIDATE:

@@ -1,5 +1,5 @@
-"""Finds secrets that a statement contains as literals. The check needs no catalog. It can therefore run before the
-statement's text is stored anywhere."""
+"""Finds secrets that a statement contains as literals. The check needs no catalog, so it can run before the statement's
+text is stored anywhere."""
 
 from __future__ import annotations
 

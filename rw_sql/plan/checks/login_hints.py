@@ -37,7 +37,8 @@ _CERTIFICATE = re.compile(r"(?<!\benable\.)\bssl\.(?:certificate|keystore|key)\.
 _OF_REST = re.compile(r"catalog\.(?:token|credential)$")
 _OF_CATALOG = re.compile(r"catalog\.")
 """``_OF_REST`` matches the properties that contain the login to an Iceberg REST catalog. ``_OF_CATALOG`` matches all
-properties of an Iceberg catalog. A hint names none of them for a catalog in a SQLite file, which has no login."""
+properties of an Iceberg catalog. For a catalog in a SQLite file, a hint names none of these properties, because such a
+catalog has no login."""
 
 _IDENTITY = re.compile(
     r"(?:^|\.)(?:user|username|principal|access\.key|credentials\.(?:access|access_key_id|account_name|role\..+))$"
@@ -47,7 +48,7 @@ _IDENTITY = re.compile(
 
 def parts_of_login(options: Iterable[Option]) -> list[Option]:
     """Returns the properties that contain a part of the login, and the addresses that contain a login. Properties about
-    certificates come last: if a server requires a user, the wrong part is probably the user, not the certificate."""
+    certificates come last: if a server requires a user, the user is more probably wrong than the certificate."""
     listed = tuple(options)
     users = [option for option in listed if _is_of_user(option)]
     return [*users, *(option for option in listed if option not in users and _CERTIFICATE.search(option.key))]

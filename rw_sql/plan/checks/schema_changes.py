@@ -1,4 +1,5 @@
-"""Determines how the newest schema in the registry differs from the schema with which a source decodes its records."""
+"""Determines how the newest schema in the schema registry differs from the schema with which a source decodes its
+records."""
 
 from __future__ import annotations
 

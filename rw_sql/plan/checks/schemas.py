@@ -1,7 +1,7 @@
-"""Finds the schema of a new source or table in a schema registry or a file.
+"""Finds the schema of a new source's or table's records in a schema registry or a file.
 
 If the statement lists no columns, the columns are derived from the schema. Otherwise, the listed columns are compared
-with the schema. The definition stores the schema.
+with the schema. The object's definition stores the schema.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ Typed = tuple[str, str]
 
 
 _TEXTS = ("NUMERIC", "BYTEA")
-"""The column types whose values Debezium may write as text although the schema contains no type name. For decimals,
-Debezium does so if ``decimal.handling.mode`` is string. For bytes, it does so if ``binary.handling.mode`` is base64."""
+"""The column types whose values Debezium may write as text although the schema contains no type name. Debezium writes
+decimals as text if ``decimal.handling.mode`` is string, and bytes if ``binary.handling.mode`` is base64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +156,7 @@ def _has_key_schema(statement: CreateSource | CreateTable) -> bool:
 
 
 def with_stored_schema(statement: _StatementT, found: FoundSchema) -> _StatementT:
-    """Returns the statement with this schema in the FORMAT clause. The schema replaces any earlier schema in that
-    clause."""
+    """Returns the statement with the given schema in the FORMAT clause, in place of any earlier schema."""
     clause = statement.format
     if clause is None:
         raise TypeError("the definition has a schema but no FORMAT clause")

@@ -47,7 +47,7 @@ _DELIMITER = re.compile(r"""[\x01-\x7f](?<![A-Za-z0-9"+\-.: \r\n])""")
 _KEY_TYPES = {"TEXT": ("string", "boolean", "byte", "short", "integer", "long"), "BYTES": ("binary",)}
 """Maps each value of KEY ENCODE to the types that a key column may have with this value. The types have Spark's names.
 
-Without KEY ENCODE, keys are encoded like values.
+Without KEY ENCODE, keys have the encoding of the rows.
 """
 
 
@@ -304,7 +304,7 @@ def _is_forced(statement: CreateSink) -> bool:
 
 
 def _require_followed(statement: CreateSink, given: SinkInput, type_: str, span: Span, *, is_forced: bool) -> None:
-    """Raises SqlError SINK_CANNOT_FOLLOW if the sink cannot write every change to its input's rows correctly."""
+    """Raises SqlError SINK_CANNOT_FOLLOW if the sink could not write every change to the rows of its input."""
     if not given.keys and not given.is_changing:
         return
     if type_ == APPEND_ONLY and not is_forced:

@@ -32,7 +32,7 @@ _TO_EMPTY = {
     ),
 }
 """Maps each kind of object to the statement with which a user can change the rows at the object's path. For a source,
-this is a statement that changes only the source's log, because the path contains only the log."""
+the statement changes only the source's log, because the path contains only the log."""
 _TO_ALTER = {
     "materialized_view": "ALTER MATERIALIZED VIEW {0} AS SELECT … changes its columns",
     "table": "ALTER TABLE {0} ADD COLUMN a_column INT",
@@ -56,7 +56,7 @@ def found_object(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
     """The error for a Spark statement that would change an rw_sql object; None if the change is allowed.
 
-    For example, a statement may create a table or view of Spark that has the name of a source.
+    For example, creating a Spark table or view that has the name of a source is allowed.
     """
     kind, name = spoken(record.kind), sql_name(record.name)
     words = kind.upper()
@@ -139,8 +139,8 @@ def schema_refusal(change: Changed, name: str) -> SqlError:
 
 
 def companion_owner(snapshot: Snapshot, name: str) -> ObjectRecord | None:
-    """The table, source or sink whose view of refused records has this name; None if no object has such a view. The
-    case of the name is ignored, as in Spark."""
+    """The table, source or sink whose view of refused records has this name; None if there is no such object. The case
+    of the name is ignored, as in Spark."""
     folded = name.lower()
     for end, kinds in _COMPANIONS.items():
         owner = folded.removesuffix(end)
@@ -151,8 +151,8 @@ def companion_owner(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 
 _COMPANIONS = {ERRORS: ("table", "source"), REJECTED: ("sink",)}
-"""Views show the refused records of an object. The name of each view is the object's name with a suffix. Maps each
-suffix to the kinds of objects that have a view with this suffix."""
+"""Maps each suffix to the kinds of objects that have a Spark view with this suffix. The view shows the refused records
+of the object whose name precedes the suffix."""
 
 
 def companion_refusal(change: Changed, name: str, owner: ObjectRecord | None) -> SqlError:

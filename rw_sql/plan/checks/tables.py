@@ -84,7 +84,7 @@ def require_own_constraints(statement: CreateTable) -> None:
 
 
 def conflict_of(statement: CreateTable) -> str:
-    """What the table does with a new row whose key exists already, according to the table's definition."""
+    """Determines from a table's definition what the table does with a new row whose key already exists."""
     if statement.on_conflict is None:
         return IGNORE if statement.is_append_only else OVERWRITE
     return _CONFLICTS[statement.on_conflict]

@@ -81,7 +81,7 @@ def require_upstream(
     ``kind`` is the kind of the defined object. ``is_new`` is True if the statement creates this object. In this case,
     no hint may refer to the object, because the catalog does not contain it.
 
-    ``options`` are the options in the statement. The error points at the wrong option, if it is one of these.
+    ``options`` are the options in the statement. The error points at the wrong option if ``options`` contains it.
     ``stored`` is STORED or STORED_IN_LIST if the statement accepts VALIDATE. ``definition`` are the options of the
     stored object, or of the connection that the statement names. These options come from the catalog and have no
     positions in the statement's text.
@@ -199,9 +199,9 @@ def no_answer(
     ``what`` is the upstream or target. ``options`` are the options in the statement. ``definition`` are the options in
     the catalog. ``otherwise`` is a statement that shows the options; empty if the statement creates the object.
 
-    The hint names the option to correct, such as the address or the login. If ``options`` does not contain it, the hint
-    names the connection in ``options`` or ``definition``. Without a connection, the hint names the statement
-    ``otherwise``.
+    The hint names the option to correct, such as the address or the login. If ``options`` does not contain this option,
+    the hint names the connection in ``options`` or ``definition``. If there is no connection, the hint names the
+    statement ``otherwise``.
     """
     more = f"; {stored}" if stored else ""
     connection = _connection((*options, *definition))
@@ -279,9 +279,9 @@ def _advertised(reason: str, options: Iterable[Option]) -> tuple[str, str] | Non
 
 def _address(options: Iterable[Option], reason: str) -> Option | None:
     """Returns the property with the address that does not respond. This is a property whose host occurs in the reason.
-    If no property has such a host, it is the first property with an address. Properties that contain servers take
-    precedence over properties that contain paths. If the reason contains the hosts of several servers, the longest host
-    takes precedence, because a host with a port is more specific than a host alone."""
+    If no property has such a host, the result is the first property with an address. Properties that contain servers
+    take precedence over properties that contain paths. If the reason contains the hosts of several servers, the longest
+    host takes precedence, because a host with a port is more specific than a host alone."""
     listed = sorted(
         (option for option in options if ADDRESS.search(option.key)),
         key=lambda option: option.key.endswith(_IN_FILES),
@@ -343,7 +343,7 @@ def _address_hint(
 
 
 def _other_address(options: Iterable[Option]) -> str | None:
-    """The optional property that sets the address of the server. None if the connector has no such property."""
+    """The optional property that sets the address of the server; None if the connector has no such property."""
     spec = spec_of(options)
     keys = () if spec is None else (option.key for option in spec.options.values() if not option.is_required)
     return next((key for key in keys if ADDRESS.search(key) and not key.endswith(_IN_FILES)), None)

@@ -78,9 +78,9 @@ def compare(
     """Returns the changes that make the catalog match the folder, in an order in which they can be executed. The result
     is empty if nothing differs.
 
-    ``allow`` are the words for the ALLOW clause of unsafe statements. ``unable`` contains objects that must be created
-    again although the definitions do not show this. It maps the id of each object to the reason why the object cannot
-    be altered in place. Raises SqlError if no order is possible.
+    ``allow`` are the words for the ALLOW clause of unsafe statements. ``unable`` maps the id of each object that must
+    be created again, although the definitions do not show this, to the reason why the object cannot be altered in
+    place. Raises SqlError if no order is possible.
     """
     connections = {w.name: w.statement for w in folder if isinstance(w.statement, CreateConnection)}
     known = {c.name: connection_definition(c.definition) for c in snapshot.all("connection")} | connections
@@ -324,9 +324,9 @@ def _reshapes(change: DeployChange) -> bool:
 
 def _after_rebuilds(snapshot: Snapshot, change: DeployChange, rebuilt: set[int]) -> tuple[Statement, ...]:
     """The DROP COLUMN statements in a table's change that must wait, because views that may use the columns are being
-    rebuilt. The DROP COLUMN statements after the first waiting statement wait too. Otherwise, a column could be dropped
-    before the columns that are computed from it. If a rebuild that is already running reads the table, all DROP COLUMN
-    statements wait for this rebuild."""
+    rebuilt. The DROP COLUMN statements after the first waiting statement wait too. If they did not wait, a column could
+    be dropped before the columns that are computed from it. If a rebuild that is already running reads the table, all
+    DROP COLUMN statements wait for this rebuild."""
     table = snapshot.get(change.touches[0])
     if not isinstance(table, TableRecord):
         return ()
@@ -431,8 +431,8 @@ def _unwanted_schemas(snapshot: Snapshot, folder: Sequence[FolderObject], unwant
 
 
 def _require_unread(snapshot: Snapshot, folder: Sequence[FolderObject], unwanted: set[int]) -> None:
-    """Raises SqlError if an object of the folder refers to an object in ``unwanted``. These are the ids of the objects
-    that the folder does not define and that would therefore be dropped."""
+    """Raises SqlError if an object of the folder refers to an object in ``unwanted``. ``unwanted`` are the ids of the
+    objects that the folder does not define and that would therefore be dropped."""
     for wanted in folder:
         for record in _read(snapshot, wanted):
             if record.id in unwanted:

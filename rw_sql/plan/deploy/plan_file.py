@@ -47,7 +47,7 @@ class SavedPlan:
 
 
 def saved_plan(snapshot: Snapshot, warehouse: str, changes: Sequence[DeployChange]) -> SavedPlan:
-    """Makes the plan file's content for these changes and the current catalog."""
+    """Makes the content of the plan file from the changes of a deployment and the current catalog."""
     ids = {id_ for change in changes for id_ in change.touches if snapshot.get(id_) is not None}
     made = [change for change in changes if change.action not in (DROP, RECREATE)]
     free = dict.fromkeys(

@@ -81,8 +81,8 @@ def half_renamed(
 
     A rename to another schema and another name takes two statements. Between these statements, an object has a name
     that the folder does not contain. ``find`` has the same meaning as in :func:`renames`. ``is_kept`` is a function
-    that returns True if a safe change in place gives an object of the catalog the definition in the folder. If it
-    returns False, the object does not count as half renamed.
+    that returns True if a safe change in place gives an object of the catalog the definition in the folder. If
+    ``is_kept`` returns False, the object does not count as half renamed.
     """
     found: list[FolderObject] = []
     names = names_of(folder)

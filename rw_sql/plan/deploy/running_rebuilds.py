@@ -52,9 +52,8 @@ def waiting_for(
 def rebuilds_last(
     changes: Sequence[DeployChange], ordered: Sequence[FolderObject], running: Collection[int]
 ) -> list[DeployChange]:
-    """Moves to the end the changes that need the result of a rebuild, because only these changes must wait for the
-    rebuild. They are the changes of the rebuilt views, and of the objects that read these views directly or through
-    other objects.
+    """Moves to the end the changes that must wait for a rebuild: the changes of the rebuilt views, and of the objects
+    that read these views directly or through other objects. The other changes thus need not wait.
 
     ``ordered`` are all objects of the folder; each object follows the objects that it reads. ``running`` are the ids of
     the views whose change waits for a rebuild that is already running. Statements that alter one of these views precede

@@ -35,8 +35,8 @@ def columns_to_gain(snapshot: Snapshot, view: ObjectRecord, altered: Mapping[int
     The result is empty for an object that is not a view, and for a view that cannot be rebuilt.
 
     ``altered`` maps the id of each altered table to the change of the table. The result is also empty if such a change
-    drops or renames a column that the view may use, because the view is then created again. This does not apply to a
-    column that :func:`without_used_drops` keeps because the view uses it.
+    drops or renames a column that the view may use, because the view is then created again. A column that
+    :func:`without_used_drops` keeps, because the view uses it, does not have this effect.
     """
     if not isinstance(view, MaterializedViewRecord) or isinstance(view, TableRecord):
         return ()
@@ -60,7 +60,7 @@ def columns_to_gain(snapshot: Snapshot, view: ObjectRecord, altered: Mapping[int
 
 
 def why_wider(columns: Sequence[str]) -> str:
-    """The reason for the rebuild of a view that gains these columns."""
+    """The reason for the rebuild of a view that gains the given columns."""
     return f"its * now selects {first_names(columns, _MOST)} too"
 
 
@@ -78,8 +78,8 @@ def adds_columns(snapshot: Snapshot, changes: Iterable[DeployChange]) -> bool:
 
 
 def why_created_again(snapshot: Snapshot, id_: int) -> str:
-    """Returns the reason why a view must be created again. This is the case if the view cannot otherwise get all
-    columns that its query selects by ``*``. Returns the empty string for every other object."""
+    """Returns the reason why a view must be created again to get all columns that its query selects by ``*``. Returns
+    the empty string for every object that need not be created again for this purpose."""
     view = snapshot.get(id_)
     if not isinstance(view, MaterializedViewRecord) or isinstance(view, TableRecord):
         return ""

@@ -118,11 +118,11 @@ def _slot_of(kind: Connector, options: PlannedOptions) -> tuple[str | None, ...]
 def missing_slot(
     inspector: Inspector, kind: Connector, connector: str, options: PlannedOptions, upstream: Upstream
 ) -> str | None:
-    """Returns the name of the slot that a change data capture source reads with these options, if the server lacks this
-    slot. Returns None if the server has the slot or does not respond.
+    """Returns the name of the slot that a change data capture source with the given options reads, if the server lacks
+    this slot. Returns None if the server has the slot or does not respond.
 
-    Without a slot, the server keeps no changes for the source. A source that has already read changes therefore cannot
-    continue.
+    A source that has already read changes cannot continue without its slot, because the server then keeps no changes
+    for the source.
     """
     name = visible(options).get("slot.name")
     if name is None or not isinstance(kind, ChangeConnector) or not upstream.is_reachable:
@@ -134,7 +134,7 @@ def find_obstacle(
     inspector: Inspector, at: Snapshot, source: SourceRecord, fragment: str, split: str, slot: SlotDetails | None
 ) -> CaptureError | None:
     """Returns the reason why the reader of a change data capture source cannot continue at the position of a split;
-    None if the reader can continue. ``at`` is the catalog, and ``slot`` the source's slot.
+    None if the reader can continue. ``at`` is the catalog, and ``slot`` is the source's slot.
 
     The reader may commit and acknowledge changes during the request to the upstream. A reason is therefore valid only
     if the position did not change during the request.
@@ -217,8 +217,8 @@ def require_slot(
 
 
 def tables_read_again(tables: Iterable[CdcTableSpec]) -> Iterator[str]:
-    """Yields, for each table of a source, the effect of repeating the snapshots of the source's tables: either the
-    table is read again or, if it has no snapshot, it reads changes from the source's new position on."""
+    """Yields, for each table of a source, the effect of repeating the snapshots of the source's tables. A table with a
+    snapshot is read again. A table without a snapshot reads changes from the source's new position on."""
     for table in tables:
         does = (
             "is read again; queries see the existing rows until then"
@@ -236,7 +236,7 @@ def changes_between(
     options: PlannedOptions | None = None,
 ) -> Iterator[str]:
     """Yields notices about the number of transactions that a move skips or repeats, if the upstream can count them. The
-    verdicts in ``rows`` state the size of the skipped and repeated part in bytes.
+    verdicts in ``rows`` state only how many bytes of the log the move skips or repeats.
 
     ``options`` are the options of the source after the move; None if the move does not change them. Skipped
     transactions are counted in the slot that the source reads before the move, and repeated transactions in the slot

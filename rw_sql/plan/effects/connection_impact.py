@@ -40,8 +40,8 @@ class Effect:
     """The effect of a changed connection on a source or sink.
 
     ``doubt`` is the reason why the object may have a different upstream or target after the change. If there is a
-    doubt, the statement is unsafe. ``notices`` name the views whose backfills need records of the upstream that the
-    source would leave, and the slot that the source would leave.
+    doubt, the statement is unsafe. ``notices`` name the slot that the source would leave, and the views whose backfills
+    need records of the upstream that the source would leave.
     """
 
     splits: tuple[SplitPreview, ...]
@@ -68,9 +68,9 @@ def spell(key: str, old: str, new: str) -> str:
 
 
 def may_move(spec: ConnectorSpec, changed: tuple[Difference, ...]) -> bool:
-    """True if changing these properties may lead to a different upstream or target. The result is False only under two
-    conditions: the connector lists all of these properties as alterable, and no address among them changes its scheme,
-    host, port or path."""
+    """True if changing the given properties may lead to a different upstream or target. The result is False only if two
+    conditions hold: the connector lists all of these properties as alterable, and no address among them changes its
+    scheme, host, port or path."""
     return any(
         (known := spec.option(key)) is None
         or not known.is_alterable
@@ -93,8 +93,8 @@ def _address(url: str, default_port: int | None) -> tuple[str | int | None, ...]
 
 
 def may_be_elsewhere(spec: ConnectorSpec, old: PlannedOptions, new: PlannedOptions) -> bool:
-    """True if, with the new properties, the name of a split may refer to a split of a different upstream. The result is
-    False if only ``topic`` changes, because the name of a split includes its topic."""
+    """True if the name of a split may refer, with the new properties, to a split of a different upstream than before.
+    The result is False if only ``topic`` changes, because the name of a split includes its topic."""
     return may_move(spec, tuple(each for each in differences(old, new) if each[0] != "topic"))
 
 
@@ -127,8 +127,8 @@ def effect_on(
     may_move: bool,
     is_switchable: bool = True,
 ) -> Effect:
-    """Returns the effect on a source. Examines the upstream that the source has according to the changed catalog
-    ``moved``. ``snapshot`` is the catalog before the change.
+    """Returns the effect of a changed connection on a source. Examines the upstream that the source has in ``moved``,
+    the catalog after the change. ``snapshot`` is the catalog before the change.
 
     If ``is_validated`` is True, raises SqlError if the upstream cannot be used or does not fit the source's columns.
 

@@ -31,9 +31,8 @@ def effects_on_dependents(
     splits: Iterable[SplitPreview],
     options: PlannedOptions | None = None,
 ) -> tuple[str, ...]:
-    """Returns three kinds of notices about the effects of a move: on dependents that process rows a second time, on
-    views that drop late rows because of a watermark, and on backfills that need records of splits that the source
-    leaves.
+    """Returns notices about three effects of a move: dependents process rows a second time, views drop late rows
+    because of a watermark, and backfills need records of splits that the source leaves.
 
     ``options`` are the options of the source after the move; None if the move does not change them.
     """
@@ -87,7 +86,7 @@ def unfinished_backfills(
 
 
 def _taken_again(table: TableRecord) -> str:
-    """The effect of repeated rows on a table with a primary key."""
+    """The text that describes the effect of repeated rows on a table with a primary key."""
     if table.conflict == IGNORE:
         return f"rows that are read again are ignored if table {table.name} already has their keys"
     newer = ", unless their version is older" if table.version_columns else ""

@@ -75,8 +75,8 @@ def discover(
     A split keeps its stored position if the position was stored for this incarnation of the split. Splits in ``forget``
     are an exception, because the statement discards their positions. If a partition was added to a topic that the
     source already reads, the source begins at the partition's first record. Every other split begins at the position
-    that ``scan.startup.mode`` specifies. ``forgotten`` are splits whose positions an earlier statement discarded. They
-    do not count as added partitions.
+    that ``scan.startup.mode`` specifies. ``forgotten`` are splits whose positions an earlier statement discarded.
+    Forgotten splits do not count as added partitions.
     """
     keeps: dict[str, SplitState] = {}
     added: dict[str, SplitState] = {}

@@ -1,4 +1,5 @@
-"""Computes the effects of a set of changes on each affected source, for the previews of UNDO and of blocks."""
+"""Computes the effects of several changes to the catalog on each affected source. The previews of UNDO and of blocks
+show these effects."""
 
 from __future__ import annotations
 
@@ -152,7 +153,7 @@ def impacts_of(
     source_ids: Iterable[int],
     restored: Mapping[str, Collection[str]] | None = None,
 ) -> list[SourceImpact]:
-    """The effects of a change to the catalog, from ``snapshot`` to ``then``, on the readers of these sources.
+    """The effects of a change to the catalog, from ``snapshot`` to ``then``, on the readers of the given sources.
 
     ``restored`` maps each fragment to the splits whose former positions the change restores. The change also restores
     the properties that the source had at these positions.
@@ -292,8 +293,8 @@ def _broken(
     positions: Mapping[str, SplitState],
     left: Upstream,
 ) -> tuple[Unreadable, ...]:
-    """The splits that the change makes unreadable. The result omits a split that had the same status before the change
-    as after it. The result is empty if the upstream does not respond."""
+    """The splits that the change makes unreadable. The result omits a split whose status was the same before the
+    change. The result is empty if the upstream does not respond."""
     if not upstream.is_reachable:
         return ()
     kind = connector(name)
@@ -318,8 +319,8 @@ def _broken(
 
 def _is_same_slot(old: PlannedOptions, left: Upstream, new: PlannedOptions, upstream: Upstream) -> bool:
     """True if a change data capture source reads the same slot before and after the change of its options. ``left`` is
-    the upstream before the change, and ``upstream`` the upstream after it. If such a slot does not exist, the change is
-    not the reason why the source cannot continue."""
+    the upstream before the change, and ``upstream`` is the upstream after the change. If this slot does not exist, the
+    change of the options is not the reason why the source cannot continue."""
     is_same_server = left.is_reachable and left.cluster == upstream.cluster
     return old == new or (is_same_server and visible(old).get("slot.name") == visible(new).get("slot.name"))
 

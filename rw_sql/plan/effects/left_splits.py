@@ -55,8 +55,8 @@ def with_stored_ends(left: Upstream | None, kind: Connector, states: Mapping[str
     """Adds splits to ``left``, the upstream that a source leaves, and returns the result. The added splits are those in
     ``states`` whose positions contain the end of the split.
 
-    The added splits may no longer exist upstream. Therefore, numbers of unread records that are computed from their
-    ends are upper limits.
+    The added splits may no longer exist upstream. Therefore, numbers of unread records that are computed from the ends
+    of these splits are upper limits.
     """
     if not isinstance(kind, RangedConnector):
         return left

@@ -1,5 +1,5 @@
-"""Computes the verdict on moving a split: how many offsets the source will read a second time, and how many it will
-never read."""
+"""Computes the verdict on moving a split's position: how many offsets the source will read a second time, and how many
+it will never read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ UNTOLD_SPLIT = "UNKNOWN (the brokers report no cluster id)"
 """The verdicts for a split whose offsets before and after the move cannot be compared."""
 
 OTHER_RECORDS = "UNKNOWN (other records)"
-"""The verdict for a split from which the source would select different records than before the change."""
+"""The verdict for a split from which the source would select different records after a change of its properties than
+before."""
 
 UNCERTAIN_READS = "the upstream did not always report the split's identity"
 """The reason that is shown if counts are upper limits because the source may have read some of the records from another
@@ -53,9 +54,9 @@ offset."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The effect of moving a split, in words and counts of offsets. If ``is_exact`` is false, the counts are upper
-    limits. ``sizes`` are the numbers of repeated and skipped bytes; None if the upstream does not list the files of the
-    split's log."""
+    """The effect of moving a split's position, in words and as counts of offsets. If ``is_exact`` is false, the counts
+    are upper limits. ``sizes`` are the numbers of repeated and skipped bytes; None if the upstream does not list the
+    files of the split's log."""
 
     text: str
     duplicates: int = 0
@@ -67,9 +68,9 @@ class Verdict:
 def counted(
     duplicates: int, gaps: int, *, is_exact: bool = True, why: str = "", sizes: tuple[int, int] | None = None
 ) -> Verdict:
-    """Returns the verdict for these counts. Its text is NONE, ``DUPLICATES n``, ``GAP n``, or both of the latter. If
-    the counts are not exact, the text contains ``at most`` and the reason ``why``. If ``sizes`` is given, the text
-    shows these numbers of repeated and skipped bytes in place of the counts of offsets."""
+    """Returns the verdict for the given counts. Its text is NONE, ``DUPLICATES n``, ``GAP n``, or both ``DUPLICATES n``
+    and ``GAP n``. If the counts are not exact, the text contains ``at most`` and the reason ``why``. If ``sizes`` is
+    given, the text shows these numbers of repeated and skipped bytes in place of the counts of offsets."""
     if duplicates <= 0 and gaps <= 0:
         return Verdict(text="NONE", is_exact=is_exact)
     most = "" if is_exact else "at most "
@@ -132,8 +133,8 @@ def verdict(
     positions: Positions,
     read_topics: Collection[str],
 ) -> Verdict:
-    """Returns the effect of moving a split to ``new``. The verdict contains counts, which are derived from the offsets
-    in the source's log, or it is UNKNOWN with a reason.
+    """Returns the effect of moving a split's position to ``new``. The verdict is either counts, which are derived from
+    the offsets in the source's log, or UNKNOWN with a reason.
 
     The gap consists of the offsets before ``new`` that the source would never read. Duplicates are the offsets at or
     after ``new`` that the source has already read. ``read_topics`` are the topics of the splits that have a position.
@@ -183,9 +184,8 @@ def verdict(
 
 
 def _identity(*states: UpstreamSplit | SplitState | None) -> tuple[str | None, str | None]:
-    """The cluster and the incarnation of these states. All states that contain an incarnation must contain the same
-    one. The cluster is None if no state contains a cluster, and the incarnation is None if no state contains an
-    incarnation."""
+    """The cluster and the incarnation that the given states contain; each is None if no state contains it. All states
+    that contain an incarnation must contain the same one."""
     known = [state for state in states if state is not None]
     cluster = next((state.cluster for state in known if state.cluster), None)
     return cluster, next((state.incarnation for state in known if state.incarnation), None)
@@ -205,7 +205,7 @@ class _Move:
     is_complete: bool
 
     def within(self, seen: UpstreamSplit) -> _Move:
-        """Returns the move with each offset replaced by its place in bytes in the files of the split's log."""
+        """Returns the move with each offset replaced by its byte position in the files of the split's log."""
         reads = self.reads
         if reads is not None:
             reads = IncarnationReads(
@@ -231,8 +231,8 @@ class _Move:
         return duplicates, MOST_COUNTED if uncovered(spans, reached, first) else gaps
 
     def counts(self) -> tuple[int, int, str]:
-        """Returns the numbers of repeated and skipped offsets, and the reason why these numbers are only upper limits.
-        The reason is empty if the numbers are exact."""
+        """Returns the numbers of repeated and skipped offsets. If these numbers are only upper limits, also returns the
+        reason; if they are exact, the reason is empty."""
         reads, new = self.reads, self.new
         if reads is None:
             moved = new - (self.old or 0)
@@ -376,7 +376,7 @@ def _written(
 
 def _left_behind(old: SplitState | None, seen: UpstreamSplit, why: str) -> SplitPreview:
     """Returns the row for a split that the source no longer reads. The row shows how many of the split's records the
-    source will never read. If ``why`` is not empty, this number is an upper limit."""
+    source will never read. If ``why`` is not empty, this number is only an upper limit, for the reason ``why``."""
     unread = seen.end - max(old.offset, seen.start) if old is not None and not seen.is_endless else 0
     sizes = (0, seen.behind(old.offset)) if old is not None and seen.files else None
     found = counted(0, unread, is_exact=not why, sizes=sizes)

@@ -101,7 +101,7 @@ class AssumedCatalog:
         return error.kind is DUPLICATE_OBJECT and name is not None and name.key in self._undropped
 
     def follow(self, statement: Statement, outcome: Outcome) -> None:
-        """Applies the effect of a statement to the catalog, as far as this effect is known."""
+        """Applies to the catalog the part of a statement's effect that is known."""
         plan = outcome.plan
         if plan is not None and plan.session is not None:
             name, value = plan.session
@@ -158,7 +158,7 @@ class AssumedCatalog:
                 self.no_columns |= set(ids)
 
     def see_spark(self, text: str) -> None:
-        """Records the effect of a Spark statement, as far as this effect is known."""
+        """Records the part of a Spark statement's effect that is known."""
         for kind, made in made_by_spark(text):
             last = made.rpartition(".")[2]
             if kind == FUNCTION:

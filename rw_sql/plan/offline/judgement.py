@@ -45,8 +45,8 @@ _OF_OPTIONS = frozenset({UNKNOWN_PROPERTY, INVALID_PROPERTY})
 
 
 def is_of_the_world(statement: Statement, error: SqlError, inspector: OfflineInspector) -> bool:
-    """True if it depends on facts that are unknown offline whether the statement has this error. Such facts are the
-    state of an upstream, a reader's position, Spark's analysis, and the machine on which the statement will run."""
+    """True if facts that are unknown offline decide whether the statement has this error. Such facts are the state of
+    an upstream, a reader's position, Spark's analysis, and the machine on which the statement will run."""
     match error.kind:
         case kind if kind is SPLITS_UNKNOWN:
             return bool(inspector.unchecked)
@@ -66,8 +66,8 @@ def is_of_the_world(statement: Statement, error: SqlError, inspector: OfflineIns
 
 
 def follows_from_blocked(statement: Statement, error: SqlError) -> bool:
-    """Judges an error of a statement that refers to an object whose CREATE statement has errors. True if this error may
-    be a mere consequence of those errors."""
+    """Judges an error of a statement that refers to an object whose CREATE statement has errors. Returns True if the
+    judged error may be a mere consequence of the errors of the CREATE statement."""
     kept = _OF_OTHERS | _OF_WORDS
     if error.kind is NOT_SUPPORTED and is_of_a_part(statement, error):
         return False

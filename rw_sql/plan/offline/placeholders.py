@@ -1,5 +1,5 @@
-"""Creates placeholder records for objects whose CREATE statements have errors. A placeholder has only a name, but with
-it, later statements that refer to the object find the object."""
+"""Creates placeholder records for objects whose CREATE statements have errors. A placeholder has only a name, but this
+is sufficient for later statements to find the object to which they refer."""
 
 from __future__ import annotations
 

@@ -116,8 +116,8 @@ class ScriptChecker:
         return name in SESSION_PARAMETERS or ("_" in name and bool(near_names(name, SESSION_PARAMETERS, most=1)))
 
     def announce(self, text: str, file: str) -> None:
-        """Records the names of the objects that a file creates. If an earlier file refers to such a name, the error can
-        then name this file."""
+        """Records the names of the objects that a file creates. If a file that is checked earlier refers to one of
+        these objects, its error can then name the file that creates the object."""
         line, counted = 1, 0
         for _, name, start in created_in(text):
             line, counted = line + text.count("\n", counted, start), start

@@ -99,7 +99,7 @@ def wrong_columns(
     of_spark: Collection[str],
     functions: Collection[str],
 ) -> tuple[list[SqlError], bool]:
-    """Returns two results: the errors of a SELECT from rw_sql's objects, and True if the SELECT could be checked
+    """Returns two results: the errors of a SELECT from rw_sql's objects, and whether the SELECT could be checked
     completely.
 
     A relation that is not an object of rw_sql may be a Spark table or view, whose columns are not known.

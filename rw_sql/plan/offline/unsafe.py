@@ -28,7 +28,7 @@ _ACCEPTS: dict[type[Statement], tuple[str, ...]] = {
 
 
 def unsafe_note(statement: Statement, snapshot: Snapshot, plan: Plan | None) -> UnsafeNote | None:
-    """The conditions under which an unsafe statement runs on a catalog; None for a safe statement."""
+    """The conditions under which an unsafe statement runs on the given catalog; None for a safe statement."""
     accepts = _ACCEPTS.get(type(statement))
     if accepts is None:
         if plan is None or not plan.is_unsafe:

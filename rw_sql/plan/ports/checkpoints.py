@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointLook:
-    """A checkpoint. If a query that runs in this process uses the checkpoint, ``running`` is the name by which messages
-    call this query; otherwise None."""
+    """The state of a checkpoint. If a query that runs in this process uses the checkpoint, ``running`` is the query's
+    name in messages; otherwise None."""
 
     checkpoint: Checkpoint
     running: str | None = None

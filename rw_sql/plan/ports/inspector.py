@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Inspector(Protocol):
     """Reads facts about upstreams, readers and jobs for one lowering.
 
-    Each call reads the current state. The state of an upstream is an exception: the inspector requests it only once.
+    Each call reads the current state. The state of an upstream is an exception: the inspector requests it once, and
+    later calls return the same state.
 
     A method raises SqlError if it cannot determine its result.
     """

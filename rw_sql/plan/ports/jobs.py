@@ -58,8 +58,8 @@ class JobPort(Protocol):
         ...
 
     def being_backfilled(self) -> frozenset[str]:
-        """Returns the ids of the jobs of views whose backfill is not complete. Plans use this result only for notices,
-        unlike the result of :meth:`backfills`. A check without a warehouse may therefore return an empty set."""
+        """Returns the ids of the jobs of views whose backfill is not complete. Unlike the result of :meth:`backfills`,
+        this result appears only in notices. An inspector that has no warehouse may therefore return an empty set."""
         ...
 
     def lags(self) -> Mapping[str, int | None]:

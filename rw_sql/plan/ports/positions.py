@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 class Positions:
     """The positions of a reader.
 
-    ``states`` maps each split to its position, which is the next record to read. ``log_version`` is the version of the
-    log; -1 if there is no log. ``read_splits`` are the splits that have rows in the log.
+    ``states`` maps each split to its position, which is the offset of the next record to read. ``log_version`` is the
+    version of the log; -1 if there is no log. ``read_splits`` are the splits that have rows in the log.
 
-    ``forgotten`` are the splits whose positions a RESET removed. They do not count as new splits. ``lives`` maps each
-    split to its incarnations, oldest first. Each incarnation comes with the offsets in the log that were read from this
-    incarnation. ``sparse`` are the splits in which readers have found offsets without a record. ``is_complete`` is True
-    if the log still contains all rows that were ever read. ``pieces`` maps each split to the ranges of offsets that the
-    log contains. Each range comes with the run that wrote it. ``is_trimmed`` is True if rows have been deleted from the
-    log. ``readings`` contains the ranges in ``pieces``, and also the ranges whose rows were deleted from the log.
-    ``reader_epoch`` is the epoch of the oldest run that may still commit to the log; None if no run has ever started.
-    ``cuts`` maps a split to the first offset that the upstream has lost, if this offset is before the split's position.
-    All other splits are absent from ``cuts``, which :func:`rw_sql.plan.effects.verdicts.with_cuts` computes.
+    ``forgotten`` are the splits whose positions a RESET removed. Forgotten splits do not count as new splits. ``lives``
+    maps each split to its incarnations, oldest first. Each incarnation comes with the offsets in the log that were read
+    from this incarnation. ``sparse`` are the splits in which readers have found offsets without a record.
+    ``is_complete`` is True if the log still contains all rows that were ever read. ``pieces`` maps each split to the
+    ranges of offsets that the log contains. Each range comes with the run that wrote it. ``is_trimmed`` is True if rows
+    have been deleted from the log. ``readings`` contains the ranges in ``pieces``, and also the ranges whose rows were
+    deleted from the log. ``reader_epoch`` is the epoch of the oldest run that may still commit to the log; None if no
+    run has ever started. ``cuts`` maps a split to the first offset that the upstream has lost, if this offset is before
+    the split's position. All other splits are absent from ``cuts``, which
+    :func:`rw_sql.plan.effects.verdicts.with_cuts` computes.
     """
 
     states: Mapping[str, SplitState] = field(default_factory=dict)

@@ -38,7 +38,7 @@ class RewindPort(Protocol):
 
     def points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
         """Returns the rewind points, in the order of their operations. An operation without a rewind point has an entry
-        only if it is known why the point is missing."""
+        only if the reason for the missing point is known."""
         ...
 
     def carried_out(self) -> frozenset[int]:

@@ -36,7 +36,7 @@ class UpstreamPort(Protocol):
         ...
 
     def sparse_topics(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
-        """Maps each topic of an upstream in which some offsets have no record to the reason."""
+        """Maps each topic in which some offsets have no record to the reason for these missing records."""
         ...
 
     def offsets_at(
@@ -61,7 +61,7 @@ class UpstreamPort(Protocol):
     def group_offsets(
         self, connector: str, options: PlannedOptions, group: str, splits: tuple[str, ...]
     ) -> GroupOffsets:
-        """Returns the offsets that a consumer group has committed for these splits."""
+        """Returns the offsets that a consumer group has committed for the given splits."""
         ...
 
     def column_misfit(self, connector: str, options: PlannedOptions, columns: Mapping[str, str]) -> ColumnMisfit | None:
@@ -82,7 +82,7 @@ class UpstreamPort(Protocol):
         self, connector: str, options: PlannedOptions, tables: Mapping[str, Mapping[str, str] | None]
     ) -> tuple[Lack, ...]:
         """Returns the requirements that the upstream of a change data capture source does not meet. Checks only the
-        requirements for reading these tables with their declared columns."""
+        requirements for reading the given tables with their declared columns."""
         ...
 
     def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
@@ -115,7 +115,7 @@ class UpstreamPort(Protocol):
         ...
 
     def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:
-        """Returns the newest schema of a subject in a registry. ``is_needed`` is True if the statement cannot be
+        """Returns the newest schema of a subject in a schema registry. ``is_needed`` is True if the statement cannot be
         planned without the schema."""
         ...
 
@@ -151,7 +151,7 @@ class UpstreamPort(Protocol):
 
 def look_closely(upstreams: UpstreamPort, connector: str, options: PlannedOptions) -> Upstream:
     """Does the same as :meth:`UpstreamPort.look`, and also determines the topics in which some offsets have no record.
-    The preview of a move needs these topics."""
+    The preview of a move needs to know these topics."""
     upstream = upstreams.look(connector, options)
     if not upstream.is_reachable or not upstream.splits:
         return upstream

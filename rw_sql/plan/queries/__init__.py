@@ -1,5 +1,5 @@
 """Plans the queries of views and sinks. For each query, the package finds the inputs and chooses how the result is kept
-up to date. It also derives from the query's predicates the range of offsets that a read needs.
+up to date. It also derives, from a query's predicates, the range of offsets that must be read.
 
 The subpackage ``analysis`` finds wrong names, functions and groupings in a query without Spark.
 

@@ -1,4 +1,4 @@
-"""Handles the user's own Delta tables as inputs of a view or sink."""
+"""Handles the user's own Delta tables, which rw_sql does not write, as inputs of a view or sink."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaInputs:
-    """A query and the records of the Delta tables that it reads. In ``text``, each of these tables has a name that a
-    temporary view can have.
+    """A query and the records of the Delta tables that it reads. In the query's text, ``text``, each of these tables
+    has a name that is valid for a temporary view.
 
     ``new`` are the records that are not in the catalog yet. ``missing`` are the names in the query for which no table
     exists.
@@ -81,8 +81,8 @@ def delta_table(
 
 
 def _require_readable(look: TableLook, written: str, span: Span) -> None:
-    """Raises SqlError UPSTREAM_UNREACHABLE for a table that only Spark can read. The reason is that SHOW JOBS could not
-    show the lag of such a table's readers, and FLUSH could not wait for them."""
+    """Raises SqlError UPSTREAM_UNREACHABLE for a table that only Spark can read, because SHOW JOBS could not show the
+    lag of the jobs that read such a table, and FLUSH could not wait for these jobs."""
     if look.unreadable:
         raise SqlError(
             UPSTREAM_UNREACHABLE,
@@ -131,7 +131,8 @@ def feed_property(written: str) -> str:
 
 
 def only_appended(snapshot: Snapshot, inputs: Iterable[int]) -> tuple[str, ...]:
-    """Returns notices about the Delta tables among the inputs whose readers stall when rows are updated or deleted."""
+    """Returns notices about the Delta tables among the inputs that have no change data feed: the jobs that read such a
+    table stall when rows of the table are updated or deleted."""
     tables = (snapshot.get(id_) for id_ in inputs)
     return tuple(
         f"an UPDATE or DELETE on {table.written} stalls its reader, because the table has no change data feed: run "
@@ -142,7 +143,7 @@ def only_appended(snapshot: Snapshot, inputs: Iterable[int]) -> tuple[str, ...]:
 
 
 def left_unread(snapshot: Snapshot, dropped: Iterable[int]) -> tuple[int, ...]:
-    """The ids of the user's own tables that have no reader after these objects are dropped.
+    """The ids of the user's own tables that no view or sink reads after the given objects are dropped.
 
     The caller removes the records of these tables from the catalog.
     """

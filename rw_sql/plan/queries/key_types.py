@@ -1,6 +1,6 @@
-"""Finds columns that cannot identify the rows of a view. These columns are maps and strings with a collation, because
-the view's job compares their values differently from Spark's GROUP BY. Spark can group by maps but cannot compare them.
-Arrow and Delta Lake compare strings byte by byte and ignore the collation."""
+"""Finds columns that cannot identify the rows of a view, because the view's job would compare their values differently
+from Spark's GROUP BY. These columns are maps, by which Spark can group but which Spark cannot compare, and strings with
+a collation, which Arrow and Delta Lake ignore when they compare strings byte by byte."""
 
 from __future__ import annotations
 

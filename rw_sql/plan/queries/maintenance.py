@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from rw_sql.syntax.query.maintained_form import Form, ViewQuery
 
 _PICKING = frozenset({"Project", "Filter", "SubqueryAlias", "View", "ResolvedHint", "Range", "LocalRelation"})
-"""The operators that Spark's plan contains at most if a query only filters and projects the rows of one relation."""
+"""A query whose Spark plan contains only these operators only filters and projects the rows of one relation."""
 
 _OF_GROUPS = _PICKING | {"Aggregate", "Repartition", "RepartitionByExpression", "RebalancePartitions"}
-"""The operators in the plan of a query that returns at most one row per group. Operators for hints such as COALESCE are
-included, because they only move rows between partitions."""
+"""A grouped query whose Spark plan contains only these operators returns at most one row per group. Operators for hints
+such as COALESCE are included, because they only move rows between partitions."""
 
 _ROW_COLUMN = '{"type":"struct","fields":[{"name":"' + ROW + '","type":"string","nullable":true,"metadata":{}}]}'
 
@@ -147,9 +147,9 @@ _RANDOM = re.compile(
 
 
 def _random(query: str, varies: str) -> QueryAnalysis:
-    """Returns the refusal of a query that uses a random function or the current time. Recomputing its view would change
+    """Returns the refusal of a query that uses a random function or the current time: recomputing its view would change
     rows even if the inputs have not changed. If the query contains no known function of this kind, the message names
-    ``varies``, which is a part of the query."""
+    ``varies``, the part of the query that is not deterministic."""
     found = _RANDOM.search(query)
     called = f"{found[1].lower()}()" if found is not None else varies
     return QueryAnalysis(
@@ -199,7 +199,7 @@ def how_maintained(view: MaterializedViewRecord) -> str:
 
 
 def visible_keys(view: MaterializedViewRecord) -> tuple[str, ...]:
-    """The key columns that queries can see. (A new row replaces the row with the same key.)"""
+    """The columns of a view's key that queries can see. (A new row replaces the row with the same key.)"""
     return tuple(key for key in view.keys if not key.startswith((KEY, ROW)))
 
 
@@ -213,14 +213,14 @@ def _combined(
     *,
     follows: str = "",
 ) -> Maintained | None:
-    """Returns the maintenance that combines the groups of each batch with the view's rows. Returns None if the query
-    does not permit this.
+    """Returns the maintenance that combines the groups of each batch with the view's rows. Returns None if the groups
+    of the query cannot be combined in this way.
 
     ``schema`` is the query's own schema. ``keys``, if given, are the query's key columns. ``text``, if given, is the
     query as the user wrote it. Its meaning may differ from the meaning of ``query``; in this case, the result is None.
     ``follows``, if given, is the name of an input whose rows change. In this case, each row that the view reads has a
-    sign: 1 for added rows, -1 for removed rows. For an input with a watermark, the result is None: Spark must keep the
-    groups, because it drops late rows.
+    sign: 1 for added rows, -1 for removed rows. For an input with a watermark, the result is None, because Spark itself
+    must then keep the groups to drop late rows.
     """
     if len(relations) != 1 or relations[0].watermark is not None or any(word in schema for word in _NOT_COMBINED):
         return None
@@ -274,13 +274,13 @@ _SIGNED_AGGREGATES = frozenset({"Sum"})
 """Spark's names of the aggregate functions for which a removed row can be subtracted from the result."""
 
 _NOT_COMBINED = ("COLLATION", '"void"')
-"""A schema with one of these texts cannot be combined: it has strings that Arrow and Spark compare differently, or
-columns of unknown types."""
+"""If a schema contains one of these texts, its rows cannot be combined: the schema has strings that Arrow and Spark
+compare differently, or columns of unknown types."""
 
 
 def _returns(inspector: Inspector, text: str, relations: tuple[Relation, ...], columns: Mapping[str, str]) -> bool:
-    """True if Spark accepts the query, the query works row by row (its result has no keys), and it returns exactly
-    these columns, in any order."""
+    """True if Spark accepts the query, if the query works row by row (its result has no keys), and if the query returns
+    exactly the given columns, in any order."""
     found = inspector.queries.analyze(text, relations)
     return found.refusal is None and not found.keys and dict(schema_columns(found.schema)) == columns
 

@@ -21,7 +21,7 @@ def place_in_query(query: Query, start: int, end: int) -> Span:
 
 def place_of(query: Query, word: str) -> Span:
     """Returns the position of a word in the query. Strings and comments are ignored. If the word does not occur exactly
-    once, returns the position of the whole query."""
+    once, returns the position of the entire query."""
     pattern = re.compile(rf"(?<![\w$]){re.escape(word)}(?![\w$])", re.IGNORECASE)
     shown = without_strings(query.text)
     found = [match for match in pattern.finditer(query.text) if word and not shown[match.start()].isspace()]

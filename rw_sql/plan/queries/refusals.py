@@ -71,9 +71,9 @@ def unstorable_query(
 
 
 def _may_be_function(name: str) -> bool:
-    """Returns True if a user may have defined the function ``name``: for every name except RisingWave's functions in
-    FROM. A query that calls one of those functions is most probably written in RisingWave's SQL. This check is not used
-    if Spark has already analyzed the query."""
+    """True if a user may have defined the function ``name``. The result is False for RisingWave's functions in FROM,
+    because a query that calls one of them is most probably written in RisingWave's SQL. This check is used only if
+    Spark has not analyzed the query."""
     return name not in _RISINGWAVE_RELATIONS
 
 

@@ -1,7 +1,7 @@
 """Derives bounds for offsets, partitions and times from the predicates of a query over records, without side effects.
 
 Spark's Kafka reader ignores predicates in batch queries, so rw_sql passes the bounds to the reader as options. Bounds
-that are too wide do no harm, because Spark still applies the predicates. Bounds must never be too narrow.
+that are too wide do no harm, because Spark still applies the predicates. Bounds that are too narrow would lose rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Finds the columns of inputs that a view or sink lacks although its query contains ``*``.
 
-These columns were added to an input after the query was set. The view or sink gets the columns only when its query is
-set again.
+These columns were added to an input after the query was set. The view or sink gets them only when a statement sets its
+query again.
 """
 
 from __future__ import annotations

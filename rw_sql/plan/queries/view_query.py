@@ -43,8 +43,9 @@ class PlannedQuery:
     and the key columns. A new row replaces the row with the same key. If the query has no key columns, rows are
     appended.
 
-    ``maintenance`` and ``notice`` are set only for views. ``new`` are those of the user's own tables that the query
-    reads but that the catalog does not contain yet. They are added to the catalog together with the view or sink.
+    ``maintenance`` and ``notice`` are set only for views. ``new`` are the user's own tables that the query reads and
+    that the catalog does not contain yet. The statement adds these tables to the catalog together with the view or
+    sink.
     """
 
     text: str
@@ -225,8 +226,8 @@ def _require_no_hidden(columns: tuple[str, ...], records: tuple[ObjectRecord, ..
 
 
 def _with_tables(maintenance: Maintenance, tables: tuple[str, ...], records: tuple[ObjectRecord, ...]) -> Maintenance:
-    """Adds to the maintenance's reason that each batch reads the newest version of the user's own tables, and names
-    these tables."""
+    """Adds a sentence to the maintenance's reason: each batch reads the newest version of the user's own tables, which
+    the sentence names."""
     known = {record.written if isinstance(record, DeltaTableRecord) else record.name for record in records}
     known |= {record.name for record in records}
     own = [table.rpartition(".")[2] for table in tables if table not in known]

@@ -1,12 +1,11 @@
-"""Determines the words that a statement's ALLOW must contain. Without these words, a confirmation in advance is not
-valid."""
+"""Determines the words that a statement's ALLOW clause must contain so that a confirmation in advance is valid."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 FORGOTTEN_SPLIT = "UNKNOWN (forgotten)"
-"""The verdict for a split whose position is discarded now and determined again later."""
+"""The verdict for a split whose position the statement discards and a later discovery determines again."""
 
 WORDS = ("GAPS", "DUPLICATES")
 """The words for predicted effects, in the order in which errors name them."""
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def predicted_words(splits: Iterable[SplitPreview]) -> tuple[str, ...]:
-    """Returns GAPS if the verdict on at least one of these splits predicts gaps, and DUPLICATES if the verdict on at
-    least one of these splits predicts duplicates. The predicted number may be exact or an upper limit.
+    """Returns GAPS if the verdict on at least one of the given splits predicts gaps, and DUPLICATES if the verdict on
+    at least one of them predicts duplicates. The predicted number may be exact or an upper limit.
 
     The verdict UNKNOWN predicts neither gaps nor duplicates, because the old and the new offset cannot be compared. A
     forgotten position predicts both gaps and duplicates, because the split may begin before or after this position.

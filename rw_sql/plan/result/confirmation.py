@@ -32,11 +32,11 @@ class Question:
     """A request to confirm an unsafe statement. ``token`` is the token that confirms it.
 
     ``unallowed`` are the words that the statement's ALLOW lacks for the predicted effects. A confirmation in advance
-    (``--yes``, ``unsafe_confirmation``), which the user gives without having seen the preview, does not cover these
-    effects. ``assertion`` is a fact that the user also asserts by confirming, for example that a job is stopped. A
-    confirmation in advance does not cover this fact either. ``is_final`` is False if statements that run before this
-    statement will change the token. ``covering`` is a second token that also confirms the request: the token that the
-    same plan would have if its preview showed records that are left unread.
+    (``--yes``, ``unsafe_confirmation``), which the user gives before seeing the preview, does not cover these effects.
+    ``assertion`` is a fact that the user also asserts by confirming, for example that a job is stopped. A confirmation
+    in advance does not cover this fact either. ``is_final`` is False if statements that run before this statement will
+    change the token. ``covering`` is a second token that also confirms the request: the token that the same plan would
+    have if its preview showed records that are left unread.
     """
 
     statement: str
@@ -54,7 +54,8 @@ class Question:
 
     @property
     def takes_yes_beforehand(self) -> bool:
-        """True if a confirmation in advance (without having seen the preview) is valid for this request."""
+        """True if a confirmation in advance, which the user gives before seeing the preview, is valid for this
+        request."""
         return not self.unallowed and not self.assertion
 
 
@@ -71,12 +72,11 @@ def require_switch(snapshot: Snapshot, span: Span) -> None:
 
 def token_of(snapshot: Snapshot, plan: Plan, *, leaves_unread: bool | None = None) -> str:
     """Returns the token: a digest of the statement, the plan's fingerprint (such as new positions), the effects on
-    splits, and some epochs. These are the epochs of the affected objects, of their readers and pauses, and of the
-    objects that they use.
+    splits, and the epochs of the affected objects, of their readers and pauses, and of the objects that they use.
 
     The token is valid only for this plan, and only until one of these values changes. ``leaves_unread`` is True if the
-    token is for a preview in which a source leaves records unread in splits that it no longer reads. If it is None, the
-    plan's preview determines the value.
+    token is for a preview in which a source leaves records unread in splits that it no longer reads. If
+    ``leaves_unread`` is None, the plan's preview determines the value.
     """
     is_leaving = _leaves_unread(plan) if leaves_unread is None else leaves_unread
     parts = [render(plan.statement), plan.fingerprint, *_effects(snapshot, plan), *(("unread",) if is_leaving else ())]
@@ -122,8 +122,8 @@ def _effect(split: SplitPreview, *, is_still: bool) -> str:
     No reader then advances the position in the split, and most numbers of the move do not change.
 
     Two kinds of numbers still change, and are therefore left out. The first kind is the number of unread records that
-    remain in a topic that is no longer read. The second kind is the new position and the gap of a split that starts at
-    the upstream's end.
+    remain in a topic that is no longer read. The second kind is the new position and the gap of a split that the
+    statement moves to the upstream's end.
     """
     if split.verdict.startswith("UNKNOWN"):
         return f"{split.reader}/{split.split} {split.verdict}"

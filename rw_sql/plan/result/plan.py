@@ -57,12 +57,12 @@ class SplitPreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """The information that an operator sees before confirming a statement: the dependents, and the effect on each split
-    and property.
+    """The information that a user sees before confirming a statement: the dependents, and the effect on each split and
+    property.
 
     If several objects are affected, each has its own preview in ``parts``, and the other fields are empty. ``epoch`` is
     the catalog's epoch. ``is_checkpoint`` is True if the preview is about the checkpoint of a foreign job. In this
-    case, ``dependents`` are the stateful operators of the job.
+    case, ``dependents`` are the stateful operators of the job's query.
     """
 
     title: str
@@ -89,14 +89,13 @@ class Plan:
     """The plan of one statement. If the plan has no ``operation``, nothing is committed.
 
     ``affected`` are the ids of the objects on whose epochs a confirmation depends. ``fingerprint`` identifies the other
-    facts on which the confirmation depends. ``session`` is a parameter to set in this session. ``unallowed`` are the
-    words that the statement's ALLOW lacks for the predicted effects. A confirmation in advance does not cover these
-    effects. For a block, ``unallowed_sources`` are the names of the sources for which the ALLOW clauses in the
-    block lack one or more of the words in ``unallowed``.
-    ``assertion`` is a fact that the user also asserts by confirming. A confirmation in advance does not cover this fact
-    either. ``effect`` is an action outside the catalog that is carried out after the commit. ``notes`` are the first
-    lines of EXPLAIN, which describe how the statement is carried out. ``graph`` is the graph for a statement that shows
-    a lineage.
+    facts on which the confirmation depends. ``session`` is a parameter, with its value, to set in this session.
+    ``unallowed`` are the words that the statement's ALLOW lacks for the predicted effects. A confirmation in advance
+    does not cover these effects. For a block, ``unallowed_sources`` are the names of the sources for which the ALLOW
+    clauses in the block lack at least one of the words in ``unallowed``. ``assertion`` is a fact that the user also
+    asserts by confirming. A confirmation in advance does not cover this fact either. ``effect`` is an action outside
+    the catalog that is carried out after the commit. ``notes`` are the first lines of EXPLAIN, which describe how the
+    statement is carried out. ``graph`` is the graph for a statement that shows a lineage.
     """
 
     statement: Statement

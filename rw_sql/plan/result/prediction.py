@@ -22,8 +22,8 @@ _SHARED = "ingest-"
 
 
 class PredictedSplit(msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
-    """One split of a preview. The fields are the next record to read before the operation, the next record to read
-    after the operation, the verdict as in the preview, and the verdict's counts.
+    """One split of a preview. The fields are the offset of the next record to read before the operation, the offset of
+    the next record to read after the operation, the verdict as in the preview, and the verdict's counts.
 
     If ``is_exact`` is False, the counts are upper limits. A PredictedSplit is stored as the list of its values, in the
     order of the fields.

@@ -1,4 +1,4 @@
-"""Defines the steps of a plan. EXPLAIN prints the steps. The store and the reconciler carry them out."""
+"""Defines the steps of a plan. EXPLAIN prints the steps. The metastore and the reconciler carry them out."""
 
 from __future__ import annotations
 

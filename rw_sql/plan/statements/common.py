@@ -66,7 +66,7 @@ REBUILD_CANCELLED = "the running rebuild is cancelled; the view's rows and its q
 
 
 def nothing(statement: Statement, name: str, detail: str) -> Plan:
-    """A plan that changes nothing and returns a message."""
+    """A plan that changes nothing and whose result is a message."""
     return Plan(statement=statement, changes=(ResultRow(object=name, change="NOTHING", detail=detail),))
 
 
@@ -162,7 +162,7 @@ def _as_dependent(record: ObjectRecord) -> str:
 
 
 def _is_of_another(record: ObjectRecord, dependents: Iterable[ObjectRecord]) -> bool:
-    """Returns True for the rebuild of a view, or the source of a table, if this view or table is among the
+    """True for the rebuild of a view that is among the dependents, and for the source of a table that is among the
     dependents."""
     if isinstance(record, RebuildRecord):
         return any(found.id == record.view_id for found in dependents)
@@ -171,7 +171,8 @@ def _is_of_another(record: ObjectRecord, dependents: Iterable[ObjectRecord]) -> 
 
 def _cancelled_rebuilds(snapshot: Snapshot, dropped: frozenset[int]) -> tuple[RebuildRecord, ...]:
     """Returns the rebuilds that must be cancelled although the rebuilt views remain. A rebuild must be cancelled if its
-    new query reads a dropped object, or if it is swapped together with a rebuild that does so."""
+    new query reads a dropped object, or if its table would be swapped together with the table of a rebuild whose new
+    query does."""
     left = [rebuild for rebuild in snapshot.all("rebuild") if rebuild.view_id not in dropped]
     heads = [rebuild for rebuild in left if rebuild.id in dropped]
     if not heads:
@@ -211,9 +212,9 @@ def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list
 
 
 def kept_readers(snapshot: Snapshot, then: Snapshot) -> Iterator[Change]:
-    """Finds the sources with a replication slot that have readers in ``snapshot`` but no reader in the catalog
-    ``then``. Yields, for each of these sources, the change that keeps the source's shared reader running. Without a
-    reader, the slot would make the upstream keep its log without a limit."""
+    """Finds the sources with a replication slot that some object reads in ``snapshot``, but no object reads in the
+    catalog ``then``. Yields, for each of these sources, the change that keeps the source's shared reader running,
+    because a slot without a reader would make the upstream keep its log without a limit."""
     for source in then.all("source"):
         if not has_slot(source.connector) or is_read(then, source):
             continue
@@ -271,7 +272,8 @@ def take_up_for(
 
 def require_movable(snapshot: Snapshot, source: SourceRecord, span: Span) -> None:
     """Raises SqlError NOT_SUPPORTED if the positions of a source cannot be moved. Positions cannot be moved if the
-    connector does not support this, or if each refresh of the source's table reads the entire upstream."""
+    connector does not support moves, or if the source belongs to a refreshable table, because each refresh reads the
+    entire upstream."""
     name = sql_name(source.name)
     reason = getattr(connector(source.connector), "immovable", None)
     kind = "source"

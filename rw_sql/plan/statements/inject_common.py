@@ -76,7 +76,7 @@ def at_most(offsets: Mapping[KeyT, int], ends: Mapping[KeyT, int]) -> tuple[dict
     splits whose offsets were replaced.
 
     An offset may be after the end because the upstream has grown between the request for the ends and the request for
-    the offsets. The caller has checked that the upstream has grown. The ends are valid positions, and this replacement
+    the offsets. The caller has checked that the upstream has grown. The ends are valid positions, and continuing there
     skips no record.
     """
     beyond = [key for key, offset in offsets.items() if key in ends and offset > ends[key]]
@@ -115,7 +115,8 @@ def grown_notices(splits: Iterable[str]) -> list[str]:
 
 
 def members_notices(group: str, members: int) -> list[str]:
-    """Returns a notice if the consumer group has active members, because these can still change the group's offsets."""
+    """Returns a notice if the consumer group has active members, because active members can still change the group's
+    offsets."""
     return (
         [f'consumer group "{group}" has {members} active members, so its offsets may still change'] if members else []
     )

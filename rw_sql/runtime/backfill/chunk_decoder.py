@@ -52,9 +52,9 @@ class ChunkDecoder:
         Arrow writes the files of the table, the result instead consists of the undecoded records and of the function
         that writes the files.
 
-        ``rows_of`` decodes records with Spark. Suppose that Arrow decodes the records. If all columns of the table are
-        columns of the log, Arrow writes the table's files. Otherwise, Arrow writes files below the table's folder,
-        Spark reads the rows from these files, and :meth:`discard` deletes the files.
+        ``rows_of`` decodes records with Spark. If Arrow decodes the records, and all columns of the table are columns
+        of the log, Arrow writes the table's files. If the table has other columns, Arrow writes files below the table's
+        folder, Spark reads the rows from these files, and :meth:`discard` deletes the files.
         """
         if self.arrow is None or not self.arrow.takes(records, count):
             return rows_of(records), None

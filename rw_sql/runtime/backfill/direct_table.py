@@ -1,7 +1,7 @@
 """A direct backfill, which writes chunks to the view's own table instead of a staging table.
 
-A direct backfill is used only for a view without keys and with one input, whose query processes each row independently
-of other rows.
+A direct backfill is used only for a view without keys and with one input, if the view's query processes each row
+independently of other rows.
 
 Such a query returns the same rows whether it reads the records as chunks or as a stream. Therefore, no staging table is
 needed. The commit of a chunk has generation 0. When the view's streaming query looks for its own commits, it ignores
@@ -52,7 +52,8 @@ HISTORY_GENERATION = 0
 def is_direct(context: Context, spec: ViewSpec) -> bool:
     """True if the backfill of a view writes directly to the view's table.
 
-    The result is False if the view has a staging table, because its unfinished backfill continues with this table.
+    The result is False if the view has a staging table, because the view's unfinished backfill continues with this
+    table.
     """
     if spec.keys or len(spec.inputs) != 1:
         return False
@@ -110,8 +111,8 @@ class DirectTable:
         return as_in_files(rows.sparkSession.sql(self.spec.query), self.spec)
 
     def columns_in_log(self, log: DataFrame) -> Mapping[str, str] | None:
-        """Maps each column of the view's table to the column of the log from which it is copied. The result is None if
-        the view's query computes columns or filters rows. ``log`` is an empty local frame with the log's columns."""
+        """Maps each column of the view's table to the column of the log from which it is copied. None if the view's
+        query computes columns or filters rows. ``log`` is an empty local frame with the log's columns."""
         chosen = chosen_columns(self._result(log))
         stored = {column.name for column in self.output.table.schema().fields}
         if chosen is None or len(dict(chosen)) < len(chosen) or not stored.issuperset(dict(chosen)):
@@ -131,9 +132,9 @@ class DirectTable:
         """Writes the result of the view's query for a chunk. If ``save`` is given, ``save`` writes the files of the
         result, and ``rows`` are not decoded rows but the undecoded records.
 
-        ``expected`` is the number of rows to expect from the chunk. The query may filter rows. Therefore, without
-        ``save``, this number is only an upper limit for the rows of the result. With ``save``, it is compared with the
-        number of rows that ``save`` reads.
+        ``expected`` is the number of rows to expect from the chunk. Without ``save``, this number is only an upper
+        limit for the rows of the result, because the query may filter rows. With ``save``, this number is compared with
+        the number of rows that ``save`` reads.
         """
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         if save is not None:

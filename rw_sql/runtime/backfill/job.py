@@ -6,9 +6,9 @@
 
 After a crash, the phase that was interrupted continues. The commits of a staging table record the offsets whose records
 the table contains. In phase 2, the view's query uses the view's own checkpoint and stops at the end of the staging
-tables. Then the last entry of the checkpoint is rewritten. It now refers to the source's log, immediately after the
-version at which the backfill was planned. In phase 3, the query continues at this position with the state of phase 2.
-:mod:`.direct_table` describes the backfill without staging tables.
+tables. Then the job rewrites the last entry of the checkpoint, so that the entry refers to the source's log,
+immediately after the version at which the backfill was planned. In phase 3, the query continues at this position with
+the state of phase 2. :mod:`.direct_table` describes the backfill without staging tables.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHUNK_RECORDS = 1_000_000
-"""The maximum number of records in a chunk that a backfill reads from upstream. Each chunk is one commit. Therefore,
-after a crash, the backfill reads at most this number of records again."""
+"""The maximum number of records in a chunk that a backfill reads from upstream. Each chunk is one commit, so the
+backfill reads at most this number of records again after a crash."""
 
 LOG_CHUNK_RECORDS = 8_000_000
 """The maximum number of records in a chunk that a backfill reads from the source's log."""
@@ -299,9 +299,9 @@ class BackfillReader:
         )
 
     def fill(self) -> int:
-        """Reads the records that the table does not contain yet. If the log contains an offset, its record is read from
-        the log; otherwise, it is read from upstream. Returns the number of offsets in the histories of this input and
-        of the inputs before it."""
+        """Reads the records that the table does not contain yet. If the log contains an offset, the record at this
+        offset is read from the log; otherwise, it is read from upstream. Returns the number of offsets in the histories
+        of this input and of the inputs before it."""
         own = self.backfill
         warehouse = own.context.warehouse
         if own.direct_table is None and is_whole(warehouse, self.path):

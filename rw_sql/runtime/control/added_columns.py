@@ -33,11 +33,11 @@ def add_columns(context: Context, source_id: int, table: str, known: Collection[
     """Adds the new columns ``added`` of an upstream table to those tables of the source that read all its other columns
     (``known``). All columns are added in one operation.
 
-    Columns in ``known`` that the upstream table no longer has do not count. Example: a column is renamed upstream, and
-    a user drops the old column from a table. This table still gets the column with the new name. Returns False if no
-    column was added, for example because the type of the column is not supported. Errors are logged. If another
-    statement was committed at the same time, no column is added, but the result is True: the source's reader restarts
-    and tries again.
+    Columns in ``known`` that the upstream table no longer has do not count. For example, if a column is renamed
+    upstream, and a user drops the old column from a table, this table still gets the column with the new name. Returns
+    False if no column was added, for example because the type of the column is not supported. Errors are logged. If
+    another statement was committed at the same time, no column is added, but the result is True: the source's reader
+    restarts and tries again.
     """
     snapshot = context.metastore.snapshot()
     source = snapshot.get(source_id)

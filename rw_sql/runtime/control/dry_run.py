@@ -193,8 +193,8 @@ class DryRun:
 
 
 def _waited(snapshot: Snapshot, statement: ast.Wait) -> Snapshot:
-    """The catalog after the rebuilds for which a WAIT waits. If the WAIT names a view, these are the rebuilds of the
-    view's group; otherwise, these are all rebuilds."""
+    """The catalog after the rebuilds for which a WAIT waits. If the WAIT names a view, these are the rebuild of the
+    view and the rebuilds that are swapped together with it; otherwise, these are all rebuilds."""
     view = snapshot.find("materialized_view", object_name(statement.name)) if statement.name is not None else None
     for group in rebuild_groups(snapshot):
         if statement.name is None or (view is not None and any(made.view_id == view.id for made in group)):

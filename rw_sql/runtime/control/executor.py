@@ -64,8 +64,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 _ATTEMPTS = 20
-"""The number of attempts that a statement makes while other statements commit first. After these attempts, a statement
-fails if it has asked the user for a confirmation. Any other statement tries again until ``statement_timeout``."""
+"""After this number of attempts, in each of which another statement was committed first, a statement fails if it has
+asked the user for a confirmation. Any other statement tries again until ``statement_timeout``."""
 _PAUSE_SECONDS = 0.5
 """The maximum pause in seconds before a further attempt."""
 _QUICK_ANSWER_SECONDS = 10.0
@@ -80,7 +80,7 @@ _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
 @dataclass(slots=True)
 class _Commit:
     """The result of a commit. ``epoch`` is None until the statement is committed. ``error`` is the error of the commit
-    or of the plan's effect; None if both succeeded. A ConcurrentCommit is not stored: it leads to a new attempt."""
+    or of the plan's effect; None if both succeeded. A ConcurrentCommit leads to a new attempt and is not stored."""
 
     epoch: int | None = None
     error: Exception | None = None
@@ -134,8 +134,8 @@ class Executor:
                 return self._run(statement, session)
 
     def _wait(self, statement: ast.Wait, session: SessionState) -> tuple[ResultRow, ...]:
-        """Runs WAIT, which blocks until backfills, rebuilds and refreshes have finished. A statement without a name
-        waits for those of the whole warehouse. With a name, it waits only for those of this object."""
+        """Runs WAIT, which blocks until the backfills, rebuilds and refreshes of the whole warehouse or, if the
+        statement has a name, of the named object have finished."""
         jobs = None
         snapshot = self._context.metastore.snapshot()
         resolved_wait = resolved(statement, snapshot, session.search_path)
@@ -283,8 +283,8 @@ class Executor:
         """True for the plan of an INJECT that still has the effect of its preview. A late confirmation applies to this
         plan.
 
-        Any other statement is planned again, because the upstream may have changed before the late confirmation. If the
-        new plan has the same token, it counts as confirmed. The new plan of an INJECT must always be confirmed again.
+        Any other statement is planned again, because the upstream may have changed before the late confirmation. A new
+        plan with the same token counts as confirmed. The new plan of an INJECT must always be confirmed again.
         """
         if not isinstance(plan.statement, ast.InjectSourceOffsets | ast.InjectCheckpointOffsets):
             return False
@@ -462,8 +462,8 @@ class Executor:
 def _longest_pause(attempt: int, seconds: float) -> float:
     """The maximum pause, in seconds, after an attempt that took ``seconds`` and lost to another statement.
 
-    The pause has a random length. Therefore, sessions whose commits collided rarely collide again. The maximum becomes
-    shorter with each attempt. Therefore, later statements do not overtake the same statement each time.
+    The pause has a random length, so sessions whose commits collided rarely collide again. The maximum becomes shorter
+    with each attempt, so later statements do not overtake one statement again and again.
     """
     return min(_PAUSE_SECONDS, seconds) / attempt
 

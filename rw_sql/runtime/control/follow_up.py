@@ -1,5 +1,5 @@
-"""The part of a statement that follows its commit. It waits until the jobs match the committed catalog, and records the
-outcome."""
+"""Implements the part of a statement that follows the commit: waits until the jobs match the committed catalog, and
+records the outcome."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class FollowUp:
                 time.sleep(_LOOK_SECONDS)
 
     def _marks(self, jobs: Collection[str]) -> tuple[dict[str, object], dict[str, object]]:
-        """Returns two maps of values. The values of the first change when the owner makes progress with ``jobs``. The
-        values of the second only show that the owner is alive."""
+        """Returns two maps of values. The values of the first map change when the owner makes progress with ``jobs``.
+        The values of the second map change as long as the owner is alive."""
         marks, signs = owner_marks(self._context, jobs)
         return {**marks, "what the owner has applied": self._context.applied.left(jobs)}, signs

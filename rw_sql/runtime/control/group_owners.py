@@ -25,9 +25,9 @@ def require_owners(context: Context, snapshot: Snapshot, plan: Plan) -> None:
     object is then in a group without an owner. The error's hint is the command that starts an owner.
 
     The default group needs no owner, because users often create objects before a process runs the jobs. Statements that
-    only stop jobs are allowed. Moving an object out of a group without an owner is allowed too. The clock of an owner's
-    machine may be wrong. Therefore, if the owner's last heartbeat seems old, the function waits up to LEASE_SECONDS for
-    a new heartbeat.
+    only stop jobs, or that move an object out of a group without an owner, are allowed. If an owner's last heartbeat
+    seems old, the function waits up to LEASE_SECONDS for a new heartbeat, because the clock of the owner's machine may
+    be wrong.
     """
     if plan.operation is None:
         return

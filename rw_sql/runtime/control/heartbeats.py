@@ -2,8 +2,8 @@
 the planning of its first batch, and inside long batches, chunks of a backfill and refreshes.
 
 Finished tasks of Spark count as progress. On a busy machine, a single task that takes seconds on idle cores may take
-minutes. Therefore, CPU time also counts as progress: of the thread that plans, decodes or merges, and of Spark's tasks
-on this machine.
+minutes. Therefore, the CPU time of the thread that plans, decodes or merges, and the CPU time of Spark's tasks on this
+machine, count as progress too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ while thirty other threads share two cores with it uses six times this CPU time.
 
 
 class Beats:
-    """Compares the progress of each job's long-running work with its progress at the last check. The owner's loop calls
+    """Compares the progress of each job's long-running work with the progress at the last check. The owner's loop calls
     :meth:`of`."""
 
     def __init__(self) -> None:

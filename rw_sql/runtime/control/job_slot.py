@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _PASSING_SECONDS = 0.3
 _REPLACED_SECONDS = 10.0
 """The interval in seconds at which the owner checks whether another process has overwritten the statuses that the owner
-has stored. In an object store, each check is a request. On a local path, this interval does not apply, and every pass
-makes the check."""
+has stored. In an object store, each check is a request. For a warehouse on a local path, this interval does not apply:
+every pass makes the check."""
 
 _LONG_RETRY_SECONDS = 1.0
 """If a retry of a failed start takes longer than this number of seconds, the job's status shows that the retry is in
@@ -105,7 +105,7 @@ class JobSlot:
 
     @property
     def matches_catalog(self) -> bool:
-        """True if no statement has to wait for a change to this job."""
+        """True if no statement has to wait for a start, stop or other change of this job."""
         if self.awaiting is not None and self.awaiting == self.wanted:
             return True  # The reader continues for now, because no statement waits for discovered splits.
         if self.wanted is not None and self.is_unchanged_by_rest:
@@ -143,7 +143,7 @@ class JobSlot:
     def back_off(self, reason: str, *, is_lasting: bool = False) -> None:
         """Schedules a retry with an increasing delay.
 
-        Failed runs increase the delay even if the job has since got new splits by discovery.
+        Failed runs increase the delay even if discovery has since assigned new splits to the job.
 
         If ``is_lasting`` is True, a retry alone cannot remove the reason, and the delay is the maximum delay.
         """
@@ -259,8 +259,8 @@ def doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) -
 
 
 def content_of(status: JobStatus) -> tuple[object, ...]:
-    """Returns the fields of a status that can change, except its time. They are compared with those of an earlier
-    status."""
+    """Returns the fields of a status that can change, except its time. The caller compares them with the fields of an
+    earlier status."""
     return (status.state, status.reason, status.last_error, status.run, status.restarts)
 
 
@@ -276,7 +276,7 @@ class StatusReports:
         """The last status that this process has stored for each job."""
 
     def forget_replaced(self, slots: Mapping[str, JobSlot]) -> None:
-        """Removes the statuses that another process has replaced from ``known``. Therefore, :meth:`fresh` returns them
+        """Removes from ``known`` the statuses that another process has replaced, so that :meth:`fresh` returns them
         again.
 
         An earlier owner that was suspended may write its statuses after this owner has written its own. This method

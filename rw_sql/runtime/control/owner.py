@@ -134,8 +134,8 @@ class Owner:
 
     @property
     def why_ended(self) -> str | None:
-        """The reason why this owner has ended, so that it will never run the jobs again; None if it runs the jobs or
-        still waits for the lease."""
+        """The reason why this owner has ended and will never run the jobs again; None if it runs the jobs or still
+        waits for the lease."""
         return self._why_ended if self._ended.is_set() else None
 
     def wake(self) -> None:
@@ -216,7 +216,7 @@ class Owner:
     def _disown_statuses(self) -> None:
         """Replaces the statuses that a killed owner has left. The jobs then count as starting or stopped.
 
-        Otherwise, FLUSH would skip jobs that were STALLED before the takeover.
+        If the old statuses remained, FLUSH would skip jobs that were STALLED before the takeover.
         """
         metastore = self._context.metastore
         stale = as_taken_over(
@@ -227,7 +227,7 @@ class Owner:
 
     def _note_downtime(self, last: Lease | None) -> None:
         """Records the downtime, which is the period since the last heartbeat of the last owner. Must be called before
-        this process takes the lease, because taking the lease overwrites this heartbeat."""
+        this process takes the lease, because taking the lease overwrites that last heartbeat."""
         try:
             note_downtime(self._context.warehouse, last, now_ms())
         except OSError as error:
@@ -249,7 +249,7 @@ class Owner:
             )
 
     def _warn(self, text: str, error: Exception) -> None:
-        """Logs a failure, unless it occurred because nothing can be written to the warehouse. This cause is logged
+        """Logs a failure, unless its cause is that nothing can be written to the warehouse. This cause is logged
         elsewhere, and only once."""
         if not self._context.explains(error):
             logger.warning(text, error)
@@ -282,8 +282,8 @@ class Owner:
         self._stopping.wait(LOOK_SECONDS)
 
     def _pass_once(self) -> bool:
-        """Takes the lease if this process does not have it and it is free. With the lease, makes one pass over the
-        jobs. Returns True if it has made a pass without an error.
+        """Takes the lease if it is free. If this process has the lease, makes one pass over the jobs. Returns True if
+        it has made a pass without an error.
 
         While nothing can be written to the warehouse, this method makes no pass, because no job could start.
         """

@@ -40,8 +40,8 @@ QUIESCED = "stopped until a block or a REWIND is committed"
 """The reason that SHOW JOBS shows for a reader that a quiesce lock keeps stopped."""
 
 LOCK_SECONDS = 600.0
-"""The maximum age of a lock in seconds. A session may take longer because it is suspended, or because it waits for the
-user's answer. In this case, it needs a new lock for its commit."""
+"""The maximum age of a lock in seconds. If a session takes longer, because it is suspended or waits for the user's
+answer, it needs a new lock for its commit."""
 
 COMMIT_SECONDS = 60.0
 """The number of seconds for which a lock must still be valid at the start of a commit. A commit takes less time, so the
@@ -67,12 +67,11 @@ def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, seen_seconds: float | 
     """True if a lock applies to the catalog ``snapshot`` now.
 
     A lock becomes invalid with the first commit after its epoch. A lock from this machine also becomes invalid when its
-    process ends, so that the sources resume after a session is killed. Finally, a lock becomes invalid after
+    process ends; thus, the sources resume after a session is killed. Finally, a lock becomes invalid after
     LOCK_SECONDS, because its session may be suspended, or may wait for an answer that never comes. ``seen_seconds`` is
-    the number of seconds since this process first read the lock; None if unknown. The clock of another machine may be
-    wrong. Therefore, for a lock from another machine, this number is compared with LOCK_SECONDS. The lock is at least
-    as old as this number says. Therefore, the lock expires on this machine no earlier than in the process that created
-    it.
+    the number of seconds since this process first read the lock; None if unknown. For a lock from another machine,
+    whose clock may be wrong, this number is compared with LOCK_SECONDS. The lock is at least as old as this number
+    says, so the lock expires on this machine no earlier than in the process that created it.
     """
     if lock.is_released or snapshot.epoch != lock.epoch:
         return False
@@ -235,8 +234,8 @@ def _reader_groups(snapshot: Snapshot, source_id: int) -> frozenset[str]:
 
 
 def _require_one_group(snapshot: Snapshot, source_id: int) -> None:
-    """Raises SqlError if the readers of a source are in several resource groups. None of the groups' owners would know
-    whether all readers have stopped."""
+    """Raises SqlError if the readers of a source are in several resource groups. In this case, none of the groups'
+    owners would know whether all readers have stopped."""
     groups = _reader_groups(snapshot, source_id)
     if len(groups) > 1:
         raise SqlError(

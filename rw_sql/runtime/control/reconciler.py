@@ -322,9 +322,9 @@ class Reconciler:
             self._stopped_readers[slot.job_id] = StoppedReader(query=query, reader=reader, since=time.monotonic())
 
     def _await_batch(self, slot: JobSlot, running: Ingest) -> None:
-        """If a reader must restart only because of newly discovered splits, waits until it has finished its batch. An
-        immediate restart would discard the batch. If new splits appeared more often than batches end, no batch would
-        ever finish."""
+        """If a reader must restart only because of newly discovered splits, waits until the reader has finished its
+        batch, because an immediate restart would discard the batch. If new splits then appeared more often than batches
+        end, no batch would ever finish."""
         try:
             while not self._is_closed and running.failure() is None:
                 wanted = slot.wanted
@@ -382,7 +382,7 @@ class Reconciler:
         """Returns the last reported statuses of the jobs that have made progress inside a long start or a long batch,
         but with the present time. Jobs in ``told`` are left out.
 
-        Other processes recognize this progress only by the new time.
+        Other processes recognize the progress of these jobs only by the new time.
         """
         running = {id_: slot.running for id_, slot in self._slots.items() if slot.running is not None}
         at, known = now_ms(), self._reports.known
@@ -391,7 +391,8 @@ class Reconciler:
         return [replace(known[job], updated_ms=at) for job in moved if known[job].state in ("RUNNING", STARTING)]
 
     def _why_stopped(self, slot: JobSlot) -> str | None:
-        """The reason why this process keeps a job stopped that the catalog requires; None if it does not."""
+        """The reason why this process keeps the slot's job stopped although the catalog requires the job; None if there
+        is no such reason."""
         if slot.wanted is not None or slot.job_id not in self._kept:
             return None
         if slot.job_id in self._arrivals.waiting:

@@ -1,5 +1,5 @@
 """Determines which jobs may rest, and defines the state of a job at rest. This state contains the positions or versions
-at which the job's query was stopped. It shows whether new input has been committed since then.
+at which the job's query was stopped, and shows whether new input has been committed since then.
 
 A streaming query without new input polls its input dozens of times a second, and occupies threads, a Spark session and
 connections. Therefore, if the job of a source, view or sink has had nothing to read for ``idle_job_timeout``, its query
@@ -77,7 +77,7 @@ class IdleReader:
 
     @staticmethod
     def of(context: Context, spec: ViewSpec | SinkSpec, running: Job) -> IdleReader | None:
-        """The state at rest of a job, determined before its query is stopped; None if the job must not rest now. It
+        """The state at rest of a job, determined before its query is stopped; None if the job must not rest now. A job
         must not rest while it has work to do, or if another owner writes one of its inputs."""
         snapshot = context.metastore.snapshot()
         record = snapshot.get(spec.object_id)
@@ -123,8 +123,9 @@ class IdleSource:
 
     @staticmethod
     def of(context: Context, spec: IngestSpec, running: SourceJob) -> IdleSource | None:
-        """The state at rest of a reader, determined before it is stopped; None if the upstream has more records or
-        other splits, or if the reader's positions cannot be compared with the ends of the upstream's splits."""
+        """The state at rest of a reader, determined before the reader is stopped. None if the upstream has unread
+        records or other splits than the reader, or if the reader's positions cannot be compared with the ends of the
+        upstream's splits."""
         snapshot = context.metastore.snapshot()
         source, kind = snapshot.get(spec.source_id), running.kind
         if not isinstance(source, SourceRecord) or not may_rest(spec):
@@ -160,8 +161,8 @@ Idle: TypeAlias = IdleReader | IdleSource
 def may_rest(spec: JobSpec | None) -> bool:
     """True if the spec of a job does not prevent the job from resting.
 
-    A source whose upstream sends each record only once cannot rest. Examples: an MQTT broker sends messages only to a
-    running reader, and a database must keep the records of its log until the reader confirms them. A view that reads a
+    A source whose upstream sends each record only once cannot rest. For example, an MQTT broker sends messages only to
+    a running reader, and a database must keep the records of its log until a reader confirms them. A view that reads a
     source directly cannot rest, because the watcher compares upstreams only with the positions of shared sources. A job
     that reads a user's own Delta table cannot rest, because nothing reports commits to this table.
     """
@@ -179,9 +180,10 @@ def may_rest(spec: JobSpec | None) -> bool:
 def has_been_quiet(context: Context, running: Job, seconds: float, *, since: float, now: float) -> bool:
     """True if a running job may rest and has made no batch for ``seconds``, which is the value of ``idle_job_timeout``.
 
-    ``since`` is the time of the job's start, or of the last check whether it can rest if this is later. It must be more
-    than ``seconds`` before ``now``. If the job's minimum interval between batches is longer than ``seconds``, the job
-    must have made no batch for this interval. ``since`` and ``now`` are values of ``time.monotonic()``.
+    ``since`` is the time of the job's start or, if this is later, of the last check whether the job can rest. ``since``
+    must be more than ``seconds`` before ``now``. If the job's minimum interval between batches is longer than
+    ``seconds``, the job must have made no batch for this interval. ``since`` and ``now`` are values of
+    ``time.monotonic()``.
     """
     spec = running.spec
     if not may_rest(spec) or now - since <= seconds:

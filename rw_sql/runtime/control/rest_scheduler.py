@@ -1,8 +1,8 @@
 """Decides which jobs rest because they have no new input. Wakes a job at rest when its upstream has new records, when
 an input has a new commit, or on request.
 
-The reconciler calls this module in each pass. A pass checks a job at rest only if one of its inputs is not at rest.
-Therefore, most jobs at rest cost no time in a pass.
+The reconciler calls this module in each pass. A pass checks a job at rest only if the job of one of its inputs is not
+at rest, so most jobs at rest cost no time in a pass.
 """
 
 from __future__ import annotations
@@ -275,8 +275,8 @@ class Rests:
         return [own, *idle.versions] if isinstance(idle, IdleReader) else [own]
 
     def _is_quiet(self, slot: JobSlot, now: float, seconds: float) -> bool:
-        """True if a running job has made no batch for ``seconds`` and has not been checked in this time. If True, the
-        present check is recorded."""
+        """True if a running job has made no batch for ``seconds``, and if it has not been checked during this time. If
+        the result is True, the present check is recorded."""
         running = slot.running
         if running is None or slot.is_working or running.spec != slot.wanted:
             return False

@@ -36,9 +36,9 @@ class SessionState:
 
     ``ask`` is a function that asks the user to confirm an unsafe statement; None if no user can answer. ``on_progress``
     is a function that receives the progress of backfills and refreshes while a statement waits for them; None if the
-    progress is not shown. ``waiting`` describes the jobs for which the running statement waits. Another process may
-    send the statements of its session to this process. In this case, ``user`` is the operating system's user of the
-    other process; otherwise, ``user`` is None.
+    progress is not shown. ``waiting`` describes the jobs for which the running statement waits. If another process
+    sends the statements of its session to this process, ``user`` is the operating system's user of the other process;
+    otherwise, ``user`` is None.
     """
 
     parameters: dict[str, str] = field(default_factory=dict)

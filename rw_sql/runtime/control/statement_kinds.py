@@ -33,9 +33,7 @@ _UNSAFE = (
 
 def may_be_unsafe(statement: ast.Statement) -> bool:
     """True if ``statement`` is of a type that can be unsafe. A confirmation in advance (SET unsafe_confirmation)
-    applies to the next such statement.
-
-    That statement uses up the confirmation, even if it is safe.
+    applies to the next statement of such a type, which uses up the confirmation even if it turns out to be safe.
     """
     match statement:
         case ast.CreateSource() | ast.CreateTable() | ast.CreateSink() | ast.CreateConnection():

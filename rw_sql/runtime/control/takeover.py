@@ -50,9 +50,9 @@ def take_over(context: Context, group: str, *, is_forced: bool) -> Takeover:
     ``is_forced`` is False, never changes anything: raises SqlError OWNER_ALIVE, whose hint contains the command that
     forces the takeover.
 
-    Suppose that the warehouse is a copy, and the owner runs the jobs of the original. In this case, the lease is
-    released after it has expired, and no process is killed. Raises SqlError OWNER_ALIVE also if the owner works
-    normally, is on another machine, or cannot be killed.
+    If the warehouse is a copy, and the owner runs the jobs of the original, the lease is released after it has expired,
+    and no process is killed. Also raises SqlError OWNER_ALIVE if the owner works normally, is on another machine, or
+    cannot be killed.
     """
     lease = context.metastore.jobs.lease(group)
     at = now_ms()

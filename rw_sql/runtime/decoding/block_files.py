@@ -2,8 +2,8 @@
 inside Spark's tasks.
 
 Spark reads the records and passes them to Python. Each task writes files of its own, as Spark's writer does. The rows
-do not return to Spark. A task writes the records that :mod:`rw_sql.runtime.decoding.json_blocks` does not decode to
-separate files. Later, Spark reads these files and decodes the records.
+do not return to Spark. A task writes the records that :mod:`rw_sql.runtime.decoding.json_blocks` cannot decode to files
+of their own. Later, Spark reads these files and decodes the records.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decodes the rows of one table from the log of a change data capture source.
 
-The log stores each value as the text that the upstream has sent. Therefore, tables with different column types, and
-tables that are created later, can read the same log. A row with a value that does not fit its column becomes an error,
+The log stores each value as the text that the upstream has sent. Therefore, tables with different column types can read
+one log, and so can tables that are created later. A row with a value that does not fit its column becomes an error,
 which ``<table>$errors`` lists.
 """
 

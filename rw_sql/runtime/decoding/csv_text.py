@@ -40,8 +40,8 @@ _QUOTED = rf'{_OPEN}"'
 
 
 def one_line(text: Column) -> Column:
-    """Removes a line break at the end of a record. The record's writer may have added it, and Spark would read it as
-    part of a value.
+    """Removes a line break at the end of a record. The record's writer may have added the line break, and Spark would
+    read it as part of a value.
 
     A writer may cut a file between the two characters of a CRLF. The record then ends with a carriage return, which is
     removed too.

@@ -107,7 +107,7 @@ class Decoder:
     """Converts the upstream records of one source to rows of its log. All batches of a run share one decoder.
 
     ``added`` is the number of columns that were added at the end of the source's columns. In formats without field
-    names, such as CSV, a record that is older than such a column has no field for it.
+    names, such as CSV, a record that is older than an added column has no field for this column.
     """
 
     statement: CreateSource
@@ -211,8 +211,8 @@ def decode(
     """Decodes a single batch of records to rows of the log. See :class:`Decoder` for the parameters. ``options`` are
     the source's options, with the values of secrets.
 
-    If the schemas of the records are in a registry, Spark reads the records twice: first to collect the ids of the
-    schemas, and then to decode the records.
+    If the schemas of the records are in a schema registry, Spark reads the records twice: first to collect the ids of
+    the schemas, and then to decode the records.
     """
     schemas = schema_records(statement, options or {})
     if schemas is not None:

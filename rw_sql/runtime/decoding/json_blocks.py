@@ -1,18 +1,18 @@
 """Decodes JSON records with Arrow, one block of records at a time.
 
-Arrow's parser decodes a block in a fifth of the time that Spark's ``from_json`` needs. However, it accepts fewer
-values, because it does not convert numbers to strings or strings to numbers. If a single value does not fit its column,
-Arrow's parser fails for the whole block. Therefore, this module decodes only *certain* records. A record is certain if
-``from_json`` would definitely return the same values as Arrow's parser. All other records are left to
+Arrow's parser decodes a block in a fifth of the time that Spark's ``from_json`` needs. However, Arrow's parser accepts
+fewer values, because it does not convert numbers to strings or strings to numbers. If a single value does not fit its
+column, Arrow's parser fails for the entire block. Therefore, this module decodes only *certain* records. A record is
+certain if ``from_json`` would definitely return the same values as Arrow's parser. All other records are left to
 :mod:`rw_sql.runtime.decoding.plain_values`, which also determines the errors.
 
 Spark sends the code of this module to its Python processes, in which rw_sql may not be installed. Therefore, the module
 imports only Arrow and NumPy.
 
-The text of a record is the result of :func:`rw_sql.runtime.decoding.json_text.with_end`, followed by a newline. This
-function adds a member with a random name at the end of the record. Each object that is read from a block must have this
-member, and the number of objects must equal the number of records. These two conditions ensure that each object is
-exactly one record.
+The text of a record is the result of :func:`rw_sql.runtime.decoding.json_text.with_end`, followed by a newline. The
+function ``with_end`` adds a member with a random name at the end of the record. Each object that is read from a block
+must have this member, and the number of objects must equal the number of records. These two conditions ensure that each
+object is exactly one record.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ can store."""
 _MOMENT = rf"{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:[.][0-9]{{1,6}})?"
 _ZONE = r"(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
 _NO_NUMBER = r"[:,\[][ \t\r\n]*-?(?:NaN|Inf)"
-"""Matches the beginning of NaN or Infinity after a colon, comma or bracket. They are not valid JSON, but Arrow's parser
-accepts them, even in members that are not columns."""
+"""Matches the beginning of NaN or Infinity after a colon, comma or bracket. NaN and Infinity are not valid JSON, but
+Arrow's parser accepts them, even in members that are not columns."""
 
 _COLON = r"[ \t\r\n]*:"
 _MEMBER = re.compile(rf'"([A-Za-z0-9_\u017f\u212a]+)"{_COLON}')
@@ -151,8 +151,8 @@ def _as_written(schema: pa.Schema) -> pa.Schema:
 
 
 def _form_of(kind: pa.DataType) -> str | None:
-    """Returns the pattern of the strings that this module converts to the type ``kind``; None if it does not read this
-    type from strings."""
+    """Returns the pattern of the strings that this module converts to the type ``kind``; None if this module does not
+    read this type from strings."""
     if pa.types.is_date(kind):
         return f"^{_DAY}$"
     if pa.types.is_timestamp(kind):

@@ -100,8 +100,8 @@ def with_end(raw: Column) -> Column:
 
 
 def is_changing(text: Column) -> Column:
-    """True if a JSON text may contain numbers that Spark would change or cannot read. Also true if a string in the text
-    contains such a number after a colon, a bracket or a comma."""
+    """True if a JSON text may contain numbers that Spark would change or cannot read. The result is also true if only a
+    string in the text contains such a number, after a colon, a bracket or a comma."""
     return text.rlike(_CHANGING)
 
 
@@ -172,9 +172,9 @@ def once(value: Column) -> Column:
     """Returns a column that is computed once, even if it is used several times.
 
     Spark recomputes a deterministic column wherever it is used. A filter on errors, for example, would parse each value
-    again. A non-deterministic condition prevents this. The condition is around the call of from_json, not around the
-    argument of from_json, because Spark compiles the code around from_json but interprets the argument of from_json for
-    each record.
+    again. This function adds a non-deterministic condition, which prevents the repetition. The condition is around the
+    call of from_json, not around the argument of from_json, because Spark compiles the code around from_json but
+    interprets the argument of from_json for each record.
     """
     return f.when(f.spark_partition_id() >= 0, value)
 

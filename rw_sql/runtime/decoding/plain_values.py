@@ -67,7 +67,8 @@ FAULT = "_rw_fault"
 _TEXT, _LINE, _LONG, _COUNTS, _VALUES = "_rw_text", "_rw_line", "_rw_long", "_rw_counts", "_rw_values"
 
 _STRICT_LOCALE = {"locale": "de-CH"}
-"""A locale in which ``"1,5"`` is not a decimal. In Spark's default locale, the comma is ignored and the value is 15."""
+"""A locale in which ``"1,5"`` is not a decimal. In Spark's default locale, ``"1,5"`` would be read as 15, because the
+comma is ignored."""
 
 _WITH_EMPTY = ("CHARACTER VARYING", "BYTEA")
 """The types that have an empty value. CSV represents an empty value as two quotes."""
@@ -79,7 +80,8 @@ Spark, for example, would always read a numeric time as seconds.
 """
 
 _CHANGED_NUMBER = r"^-?[0-9]+[.][0-9]+(E-?[0-9]+)?\z|^0\z"
-"""Matches a number that Spark may have formatted anew. The record may contain another spelling of the number."""
+"""Matches the text of a number that Spark may have formatted itself, so that the record may contain another spelling of
+the number."""
 
 _ESCAPED_NAME = rf'"[^"\\]*+(?:\\.[^"\\]*+)++"{SPACE}:'
 
@@ -144,8 +146,8 @@ def read_csv(
     """Returns the records with their rows in ``_rw_row``, and a column with their errors. ``shown`` has the same
     meaning as in :func:`read_json`.
 
-    ``widths`` are smaller numbers of fields that a record may also have. The columns for which such a record has no
-    field are the last ones, and are NULL.
+    ``widths`` are smaller numbers of fields that a record may also have. A record with fewer fields than columns has no
+    fields for the last columns, which are then NULL.
     """
     names = [column.name for column in columns]
     records = records.withColumn(_TEXT, csv_text.one_line(f.col("value").cast("string")))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def offsets_per_record(kind: Connector) -> int:
-    """The approximate number of offsets per record."""
+    """The approximate number of offsets that one record of the connector occupies."""
     return kind.offsets_per_record if isinstance(kind, RangedConnector) else 1
 
 
@@ -30,8 +30,8 @@ def record_count(kind: Connector, options: Mapping[str, str], ranges: Mapping[st
 
 
 def has_small_batches(kind: Connector) -> bool:
-    """True if a range of few offsets contains few records. In this case, this process may read such a range without
-    Spark."""
+    """True if, for the given connector, a range of few offsets contains few records. This process may then read such a
+    range without Spark."""
     return not isinstance(kind, RangedConnector) or kind.has_small_batches
 
 

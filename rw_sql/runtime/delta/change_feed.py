@@ -42,8 +42,8 @@ def begin_feed(output: JobOutput) -> None:
     table's job.
 
     This function uses a separate ``DeltaTable`` object, because the batch in progress may be reading through the
-    ``DeltaTable`` object of ``output``. The job looks for newer versions before each commit. It therefore finds the
-    commit that enables the feed.
+    ``DeltaTable`` object of ``output``. The job looks for newer versions before each commit, so it finds the commit
+    that enables the feed.
     """
     table = DeltaTable(output.path)
     if table.metadata().configuration.get(CHANGE_FEED) != "true":

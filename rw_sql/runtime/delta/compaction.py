@@ -44,14 +44,15 @@ def maintenance_properties(what: str) -> CommitProperties:
 
 
 def compact(table: DeltaTable, partition: str | None = None, *, is_brief: bool = False) -> int:
-    """Compacts small files. Returns the number of files that were replaced.
+    """Compacts small files, which have less than half of :data:`TARGET_BYTES`. Returns the number of files that were
+    replaced.
 
     ``partition`` is the table's partition column; None if it has none. In a table with partitions, the job appends only
     to the partition with the newest value. Streams that read the table see no row twice, because the commit of a
     compaction is marked as containing no new data (Delta protocol, ``dataChange``).
 
-    If ``is_brief`` is true, only tiny files of the newest partition are compacted. Otherwise, a few new tiny files
-    could cause all small files to be rewritten, and the job would write no batch for seconds. ``is_brief`` has no
+    If ``is_brief`` is true, only tiny files of the newest partition are compacted. Without this limit, a few new tiny
+    files could cause all small files to be rewritten, and the job would write no batch for seconds. ``is_brief`` has no
     effect if the newest partition has more than :data:`MOST_LEFT_FILES` small files, or more than :data:`TURN_BYTES`
     bytes in small files.
     """

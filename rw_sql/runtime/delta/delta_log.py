@@ -34,17 +34,17 @@ class JobCommit:
 
     For a job that reads an upstream, ``ranges`` contains the range of upstream offsets ``[start, end)`` for each split.
     ``epoch`` is the epoch of the catalog at which the run started. ``batch`` is -1 for a fence. In a fence, ``done`` is
-    the last earlier batch of the generation (-1 if there is none). Because of ``done``, a starting run needs to read
-    only the last commit. ``generation`` is the generation of the job's table and checkpoint. ``lives`` maps each split
-    to the cluster and the incarnation (Kafka: topic id) from which it was read. ``rewind`` is the epoch of the REWIND
-    that restored the table with this commit; 0 in other commits. ``tables`` is the progress of snapshots (change data
-    capture only). Commits without new progress may omit ``tables``. ``rows`` maps each upstream table to the number of
-    its rows in the commit (change data capture only; None in commits of earlier versions of rw_sql). ``terms`` maps
-    each split to the term of its log (Kafka: leader epoch) at the end of the split's range, if this term is known (see
-    :class:`rw_sql.connectors.base.SplitState`). ``sent`` is the last batch whose rows were sent to the target of a
-    sink; empty batches are not sent. It is -1 if no batch was sent, and None if this batch is unknown. ``merged`` is
-    the number of rows that a merge adds, replaces or deletes. It is set only if the commit of the merge has no counters
-    from the library that wrote the commit (see :func:`written_rows`).
+    the last earlier batch of the generation (-1 if there is none). With ``done``, a starting run finds the last batch
+    by reading only the last commit. ``generation`` is the generation of the job's table and checkpoint. ``lives`` maps
+    each split to the cluster and the incarnation (Kafka: topic id) from which it was read. ``rewind`` is the epoch of
+    the REWIND that restored the table with this commit; 0 in other commits. ``tables`` is the progress of snapshots
+    (change data capture only); a commit without new progress may omit it. ``rows`` maps each upstream table to the
+    number of its rows in the commit (change data capture only; None in commits of earlier versions of rw_sql).
+    ``terms`` maps each split to the term of its log (Kafka: leader epoch) at the end of the split's range, if this term
+    is known (see :class:`rw_sql.connectors.base.SplitState`). ``sent`` is the last batch whose rows were sent to the
+    target of a sink; empty batches are not sent. ``sent`` is -1 if no batch was sent, and None if the last sent batch
+    is unknown. ``merged`` is the number of rows that a merge adds, replaces or deletes. ``merged`` is set only if the
+    commit of the merge has no counters from the library that wrote the commit (see :func:`written_rows`).
     """
 
     job: str
@@ -69,7 +69,7 @@ class JobCommit:
 
     @property
     def newest_batch(self) -> int:
-        """The last batch of the generation after this commit; -1 if the generation has no batch."""
+        """The number of the generation's last batch at the time of this commit; -1 if the generation has no batch."""
         return self.batch if self.batch >= 0 else self.done
 
     def to_json(self) -> str:
@@ -242,7 +242,7 @@ def has_commit(warehouse: Warehouse, table: str, version: int) -> bool:
 
 
 def read_actions(warehouse: Warehouse, table: str, version: int) -> list[dict[str, Any]]:
-    """Reads the actions of one commit. Raises FileNotFoundError if its file was cleaned up."""
+    """Reads the actions of one commit. Raises FileNotFoundError if the commit's file was cleaned up."""
     text = warehouse.files_at(table).read_text(commit_path(table, version))
     # Does not use splitlines(), which also splits at characters that JSON contains unescaped, such as U+0085 in
     # statistics.

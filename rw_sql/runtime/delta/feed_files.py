@@ -3,7 +3,7 @@
 If a commit has change files, or files with deletion vectors, a batch of the stream reads the commit as a whole. Any
 other commit consists of added and removed files. The rows of these files are the changes of the commit. A batch may end
 after any of these files. Therefore, a removed row and the new row that replaces it may come in different batches.
-Examples of such commits are an overwrite, a restore and a merge of
+Commits that may be divided in this way are, for example, an overwrite, a restore, and a merge of
 :class:`rw_sql.runtime.delta.object_store_merge.FileMerge`.
 """
 

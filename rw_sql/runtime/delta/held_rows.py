@@ -29,7 +29,7 @@ The higher bits contain the number of the partition."""
 
 
 def may_hold(held: DataFrame, count: int) -> bool:
-    """True if ``held`` may be collected into this process, because it has at most LARGE_ROWS rows and at most
+    """True if ``held`` may be collected into this process, because ``held`` has at most LARGE_ROWS rows and at most
     HELD_BYTES bytes. The caller must have persisted and counted the rows. ``count`` is the number of rows.
 
     The number of bytes matters because a few thousand rows of long strings may exceed the memory, and also Spark's

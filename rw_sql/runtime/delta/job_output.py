@@ -68,10 +68,10 @@ class JobOutput:
     ``lives`` maps each split to its identity, and ``terms`` maps each split to the term of its log (Kafka: leader
     epoch). The commits of a job that reads an upstream contain ``lives`` and ``terms``. ``ranges`` are the offsets of
     the batch in progress, unless the caller passes them with the rows. ``follows`` is the table's transaction version
-    at the start of a run without a fence; None for other runs. ``before_commit`` is called before a large batch is
-    committed. If it raises an exception, the batch is aborted. ``tables`` is the progress of snapshots that the batch
-    in progress stores. ``rows`` maps each upstream table to the number of its rows in the batch. ``sent`` is the last
-    batch whose rows were sent to a sink's target; None if it is unknown, and for jobs that are not sinks.
+    at the start of a run without a fence; None for other runs. :meth:`append_frame` calls ``before_commit`` before the
+    commit. If ``before_commit`` raises an exception, the batch is aborted. ``tables`` is the progress of snapshots that
+    the batch in progress stores. ``rows`` maps each upstream table to the number of its rows in the batch. ``sent`` is
+    the last batch whose rows were sent to a sink's target; None if it is unknown, and for jobs that are not sinks.
     """
 
     warehouse: Warehouse
@@ -307,8 +307,8 @@ class JobOutput:
         self.append_rows(self._empty(), batch)
 
     def prove(self) -> None:
-        """Calls ``before_commit``, if it is set. For a small batch, the job itself calls this method after it has read
-        the batch."""
+        """Calls ``before_commit``, if it is set. For a batch that is written through :meth:`append_rows`, the job
+        itself calls this method after it has read the batch."""
         if self.before_commit is not None:
             self.before_commit()
 

@@ -20,7 +20,7 @@ def same_keys(rows: pa.Table, keys: Sequence[str]) -> str:
     the same keys. Two NULL values count as equal, and two NaN values count as equal even if their bits differ.
 
     The result also contains the conditions of :func:`key_range`, which are true for all rows with these keys. Without
-    them, the merge would open every file of the table.
+    these conditions, the merge would open every file of the table.
     """
     # The parentheses are needed, because DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
     same = (f"({_compared('t', rows, key)} IS NOT DISTINCT FROM {_compared('s', rows, key)})" for key in keys)

@@ -1,7 +1,7 @@
 """Finds sources whose log is lost. A log is lost if the positions of its source refer to a log that does not exist.
 
-A missing log does not count as lost if no job has created it yet, or if statements have set all positions since the
-loss. In these two cases, no position refers to a version of a log.
+A missing log does not count as lost if no job has created it yet, or if statements have set all positions of the source
+since the loss. In these two cases, no position refers to a version of the log.
 """
 
 from __future__ import annotations

@@ -42,7 +42,8 @@ _TOLD = ((OP, "string"), ("_rw_column", "string"), ("_rw_reason", "string"), ("_
 column, the reason, the time, and the sink's batch."""
 
 _UPKEEP_EVERY = 50
-"""The number of batches with refused rows after which small files are merged."""
+"""The number of batches with refused rows between two runs of upkeep, and the minimum number of small files that upkeep
+merges."""
 
 _SMALL_BYTES = 4 * 2**20
 """A file of at least this size in bytes is not merged with other files."""
@@ -186,9 +187,9 @@ def make_rejected(path: str, shape: SinkShape) -> None:
 
 
 def _merge_small_files(path: str, batch: int) -> None:
-    """Merges the small files with rows of batches before ``batch`` into one file, but only files after the last large
-    file. Also deletes replaced files and commits after the time for which they are kept. Does nothing if the table has
-    fewer than ``_UPKEEP_EVERY`` files."""
+    """Merges small files of less than ``_SMALL_BYTES`` bytes into one file. Merges only files with rows of batches
+    before ``batch``, and only files after the last file that is not small. Also deletes the replaced files and the
+    commits that no longer need to be kept. Does nothing if the table has fewer than ``_UPKEEP_EVERY`` files."""
     table = DeltaTable(path)
     files = pa.table(table.get_add_actions(flatten=True))
     if files.num_rows < _UPKEEP_EVERY:

@@ -32,8 +32,8 @@ class MiscountError(StalledError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCount:
-    """The number of rows that a batch will commit, and the number of rows that the batch has read. The second number is
-    None if these rows were not counted."""
+    """The number of rows that a batch will commit, and the number of rows that the batch has read. The latter is None
+    if the read rows were not counted."""
 
     written: int
     read: int | None = None
@@ -77,7 +77,8 @@ class _LoggedCounts(Protocol):
     """A connector whose upstream has a log that may contain the numbers of records."""
 
     def logged_records(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int | None:
-        """The number of records in these ranges according to the log; None if the log does not contain this number."""
+        """The number of records in the given ranges of offsets according to the upstream's log; None if the log does
+        not contain this number."""
         ...
 
 
@@ -92,9 +93,9 @@ def expected_of(
     one row.
 
     If the source's ``options`` are given and each record becomes one row, the expected number is the number of records
-    according to the upstream's log, provided that the log contains it. This number applies only to the rows that the
-    batch writes, because Spark may read more rows than the ranges contain, and filter them afterwards. Raises the
-    exceptions of the connector's ``read_batch``.
+    according to the upstream's log, provided that the log contains this number. The expected number applies only to the
+    rows that the batch writes, because Spark may read more rows than the ranges contain, and filter them afterwards.
+    Raises the exceptions of the connector's ``read_batch``.
     """
     if options is not None and is_row_by_row and isinstance(kind, _LoggedCounts):
         logged = kind.logged_records(options, ranges)

@@ -5,11 +5,11 @@ files are moved to the table's folder. The caller commits the files with delta-r
 files. Delta's own writer in Spark would need a quarter more CPU time, because it computes statistics for each row and
 looks up the table for each commit.
 
-In an object store, a move copies the file, and Spark's plain writer would move each file twice. In an object store,
-Delta's writer in Spark therefore writes each file to its final place. The writer adds the files to a separate table in
-a folder below the table's folder. The caller commits these files to the table, and the log of the separate table is
-deleted. Spark never commits to the table itself, because its log store for S3 may replace a version that another
-process has written.
+In an object store, moving a file means copying it, and Spark's plain writer would move each file twice. There, Delta's
+writer in Spark therefore writes each file to its final place. The writer adds the files to a separate table in a folder
+below the table's folder. The caller commits these files to the table, and the log of the separate table is deleted.
+Spark never commits to the table itself, because its log store for S3 may replace a version that another process has
+written.
 
 On a local path, the driver finds the files by listing the folder. The listing lacks files that an executor wrote
 elsewhere, and files that were deleted. It may also contain files that no task reported. Therefore, the numbers of rows
@@ -69,8 +69,8 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """The number of files and of rows that one write has written, and the number of rows that the write has read (None
-    if these rows were not counted). These numbers come from the tasks whose output Spark kept."""
+    """The number of files and the number of rows that one write has written, and the number of rows that the write has
+    read (None if the read rows were not counted). These numbers come from the tasks whose output Spark kept."""
 
     rows: int
     files: int

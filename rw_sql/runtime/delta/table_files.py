@@ -67,8 +67,8 @@ class TableFiles:
 
     ``pending`` is the folder with the lists of replaced files that have not been deleted yet.
 
-    Because of a reader that makes no progress, the commits of several days may have to be kept. During this time, no
-    method lists the log at every call, or reads a commit twice.
+    While a reader makes no progress, the commits of several days may have to be kept. Even then, no method lists the
+    log at every call, or reads a commit twice.
     """
 
     warehouse: Warehouse
@@ -94,7 +94,7 @@ class TableFiles:
         """Returns the newest version, at most ``bound``, before which all commits can be deleted. Returns None if there
         is no such version.
 
-        A complete checkpoint of this version exists. It is older than :data:`COMMITS_GRACE_SECONDS`; therefore, no
+        A complete checkpoint of this version exists. The checkpoint is older than :data:`COMMITS_GRACE_SECONDS`, so no
         reader needs earlier commits. If ``keeps_restores`` is true, no RESTORE commit at this version or later restores
         an earlier version. The stored history of the deleted commits then contains either both the reverted commits and
         the RESTORE commit, or neither of them.

@@ -2,7 +2,7 @@
 
 A checksum file contains a table's protocol and metadata, the number of files, and the total size of the files (Delta
 protocol, "Version Checksum File"). If there is no checksum file, Spark runs a job to find the protocol and the
-metadata. This job reads every commit since the last checkpoint. Spark also compiles new code for this job at each
+metadata. This job reads every commit since the last checkpoint, and Spark compiles new code for the job at each
 version. The library delta-rs does not write checksum files, so rw_sql writes them for its own commits. If a checksum
 file is missing because a process was killed, Spark reads the log instead.
 
@@ -137,7 +137,8 @@ class VersionChecksums:
 
     def _write_next(self, before: TableState, over: threading.Event) -> None:
         """Waits until the version after ``before`` exists, and writes the checksum of this version. Writes nothing if
-        ``over`` is set first. If this method fails, :meth:`write` tries again, and logs the reason if it fails too."""
+        ``over`` is set before this version exists. If this method fails, :meth:`write` tries again, and logs the reason
+        if it fails too."""
         version = before.version + 1
         try:
             while not self.warehouse.exists(commit_path(self.path, version)):

@@ -44,7 +44,8 @@ class YoungTable:
     @staticmethod
     def of(warehouse: Warehouse, table: str) -> YoungTable | None:
         """Returns the table if it is young; otherwise None. All commits of a young table still exist and only add rows,
-        and its schema has not changed since its creation. A table in an object store never counts as young."""
+        and the table's schema has not changed since the table's creation. A table in an object store never counts as
+        young."""
         if not warehouse.files_at(table).is_local:  # In an object store, each commit would require a separate request.
             return None
         newest = latest_version(warehouse, table)

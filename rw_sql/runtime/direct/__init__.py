@@ -1,7 +1,7 @@
 """Contains the direct readers of views. A direct reader runs inside a view's own query, and reads a source that is not
 shared.
 
-The checkpoint of the view's query stores the positions of its direct readers.
+The checkpoint of the view's query stores the positions of the view's direct readers.
 
 Before the query starts, ``align_checkpoint`` changes the checkpoint to match the catalog.
 

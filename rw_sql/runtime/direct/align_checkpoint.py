@@ -1,8 +1,9 @@
 """Aligns a view's checkpoint with the catalog's positions for its direct readers, before the view's query starts.
 
-Operator state is not changed. The last committed entry of the offset log is replaced under its old number. A planned
-batch that has written nothing is removed. A planned batch whose rows are already in the view must be finished first.
-Because of these rules, no batch number is reused for other rows, and no batch number is skipped.
+The state of the query's operators is not changed. The last committed entry of the offset log is replaced, and the new
+entry keeps the old number. A planned batch that has written nothing is removed. A planned batch whose rows are already
+in the view must be finished first. Because of these rules, no batch number is reused for other rows, and no batch
+number is skipped.
 
 The process may be killed after any step. Therefore, the old content is recorded before every change to the checkpoint,
 and the record is updated after the change. If a change was interrupted, the next start computes the new content again

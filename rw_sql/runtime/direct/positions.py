@@ -93,8 +93,8 @@ class _ReaderContext:
 
 
 def read_fragment_positions(warehouse: Warehouse, snapshot: Snapshot, source: SourceRecord, fragment: str) -> Positions:
-    """The positions of a direct reader (the next record of every split), the splits that it has read, and the
-    incarnations of these splits."""
+    """The positions of a direct reader (the offset of the next record of each split), the splits that the reader has
+    read, and the incarnations of these splits."""
     stored = snapshot.states(fragment)
     reader_context = _ReaderContext.of(warehouse, snapshot, source, fragment)
     if reader_context is None:

@@ -37,7 +37,7 @@ def reached_states(
     ``since`` maps each split to the epoch of the statement that set the split's position. A commit counts only if its
     run started at this epoch or later, and before the epoch ``before`` (None: no limit). If the rows of the last batch
     are in the view, but the checkpoint does not contain this batch, the result has the positions after this batch,
-    because the log must contain its records too.
+    because the upstream's log must also contain the records of this batch.
     """
     found = dict(states)
     waiting = set(states)

@@ -30,12 +30,12 @@ def analyze(
     """Finds a query's output columns and errors, as far as they can be determined with certainty without Spark.
 
     ``inputs`` maps the name of each relation that the query may read to the relation's columns, or to None if the
-    columns are not known. Names are not case-sensitive. The query may contain further names of relations. For each such
-    name, as it is written in the query, ``is_relation`` returns True if Spark has the relation. If ``is_relation`` is
-    None, such a name is a finding if it has no schema or the schema ``public``. ``is_function`` returns True if a
-    user-defined function with the given lower-case name may exist. If ``is_stored`` is True, a table stores the
-    columns, and each column therefore needs a unique name. If ``has_strict_quotes`` is True, a string literal in double
-    quotes is a finding under two conditions: its text is the name of a column, and only a column makes sense at its
+    columns are not known. Names are not case-sensitive. The query may also name relations that are not in ``inputs``.
+    For each of these names, as it is written in the query, ``is_relation`` returns True if Spark has the relation. If
+    ``is_relation`` is None, each of these names is a finding if it has no schema or the schema ``public``.
+    ``is_function`` returns True if a user-defined function with the given lower-case name may exist. If ``is_stored``
+    is True, a table stores the columns, so each column needs a unique name. If ``has_strict_quotes`` is True, a string
+    literal in double quotes is a finding if its text is the name of a column, and if only a column makes sense at its
     place. If ``dialect`` is ``"risingwave"``, the analysis does not check functions.
 
     If sqlglot cannot parse a query, the result has no columns and is not complete. In this case, the findings are only

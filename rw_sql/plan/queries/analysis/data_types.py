@@ -64,7 +64,7 @@ TIMESTAMP = exp.DataType(this=_T.TIMESTAMPTZ, nested=False)
 
 
 def struct_of(fields: Iterable[tuple[str, exp.DataType]]) -> exp.DataType:
-    """Returns the type of a struct that has these fields."""
+    """Returns the type of a struct that has the given fields."""
     parts = [exp.ColumnDef(this=exp.to_identifier(name), kind=kind.copy()) for name, kind in fields]
     return exp.DataType(this=_T.STRUCT, nested=True, expressions=parts)
 

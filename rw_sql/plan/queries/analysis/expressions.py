@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SELECT, WHERE, ON, GROUP_BY, HAVING, ORDER_BY, FROM = "SELECT", "WHERE", "ON", "GROUP BY", "HAVING", "ORDER BY", "FROM"
 WITHIN = "an aggregate"
 """The words with which messages describe the place of an expression that is an argument of an aggregate. For an
-expression in a clause, messages use the constant with the clause's name, such as ``SELECT``."""
+expression in a clause, messages use the name of the clause, such as ``SELECT``."""
 
 _NO_AGGREGATES = (WHERE, ON, GROUP_BY)
 _TRUTHS = (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean)
@@ -103,7 +103,7 @@ class ExpressionChecker(NameChecker):
         return None
 
     def condition(self, node: exp.Expr, scope: Scope, place: str, clause: str) -> None:
-        """Checks an expression that must be BOOLEAN. ``clause`` is the name of the clause for the message."""
+        """Checks an expression that must be BOOLEAN. ``clause`` is the name of the expression's clause in messages."""
         self._require_condition(node, self.expression(node, scope, place), clause)
 
     def _require_condition(self, node: exp.Expr, kind: exp.DataType | None, clause: str) -> None:
@@ -244,7 +244,7 @@ class ExpressionChecker(NameChecker):
             self._mismatch(first, mismatches.first_argument(name, kinds[0], Written(first)))
 
     def _is_of_user(self, name: str) -> bool:
-        """True if a call of this function may refer to a user-defined function instead of a built-in function."""
+        """True if a call of the given function may refer to a user-defined function instead of a built-in function."""
         return not self.known.has_functions or (self.known.is_function is not None and self.known.is_function(name))
 
     def _arguments(self, node: exp.Anonymous, scope: Scope, place: str) -> list[exp.DataType | None]:

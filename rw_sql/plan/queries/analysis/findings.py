@@ -22,7 +22,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """An error in a query. The fields are the range of the error in the text (``length`` characters from ``offset``), a
+    """An error in a query: the range of the error in the query's text (``length`` characters from ``offset``), a
     message of one sentence, and a hint."""
 
     offset: int

@@ -33,7 +33,7 @@ class Attribute:
 
 
 class Unknown:
-    """The origin of a column that a query names although no relation has it. Another finding already reports this
+    """The origin of a column that a query names although no relation has it. A finding already reports the missing
     column, and no hint suggests its name."""
 
 
@@ -63,8 +63,8 @@ class Output:
     is_missing: bool = False
 
     def read_as(self, qualifier: str) -> Output:
-        """Returns the columns for use in an outer query. Each origin is replaced with a new origin. Columns with a
-        common origin still have a common origin afterwards."""
+        """Returns the columns for use in an outer query. Each origin is replaced with a new origin. Columns that shared
+        an origin still share one afterwards."""
         origins: dict[int, object] = {}
         return Output(
             [
@@ -86,7 +86,7 @@ OPEN = "open"
 
 
 class Frame:
-    """The columns that a FROM clause provides, in their order, and the names of the relations in this clause."""
+    """The columns that a FROM clause provides, in their order, and the names of the relations in the clause."""
 
     __slots__ = ("_by_name", "attributes", "is_open", "is_unsure", "relations")
 
@@ -133,8 +133,8 @@ class Frame:
         return _distinct(attribute for attribute in self.named(name) if not attribute.is_hidden)
 
     def find(self, parts: Sequence[str]) -> tuple[list[Attribute], int] | str | None:
-        """Returns the attributes to which the folded name ``a.b.c`` may refer. Also returns how many of the name's
-        parts name the column. (The later parts name fields.)
+        """Returns the attributes to which the folded name ``a.b.c`` may refer. Also returns how many parts of the name,
+        counted from its beginning, name the column; the later parts name fields.
 
         Returns OPEN if the name may refer to an unknown column. Returns None if the name does not refer to any column.
         """
@@ -185,8 +185,8 @@ class Scope:
         self.windows: dict[str, object] | None = None
 
     def parameter(self, name: str) -> tuple[str, exp.DataType | None] | None:
-        """The parameter with this folded name of an enclosing lambda, with the parameter's type; None if there is no
-        such parameter."""
+        """The parameter of an enclosing lambda with the given folded name, and the parameter's type; None if there is
+        no such parameter."""
         return next((found for found in reversed(self.parameters) if found[0] == name), None)
 
     def with_outputs(self, columns: Iterable[Attribute], *, first: bool) -> Scope:

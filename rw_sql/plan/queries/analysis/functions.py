@@ -19,7 +19,7 @@ _SYNTAX = frozenset({
     "cast", "collate", "date_diff", "dateadd", "datediff", "extract", "identifier", "map", "named_struct", "overlay",
     "position", "struct", "substr", "substring", "timestampadd", "timestampdiff", "trim", "try_cast",
 })  # fmt: skip
-"""Functions whose calls Spark's grammar parses by special rules. For these calls, the number of arguments is not
+"""Functions whose calls Spark's grammar parses by special rules. The number of arguments of such a call is not
 checked."""
 
 TIME_WINDOWS = ("window", "session_window")

@@ -123,9 +123,9 @@ class Groups:
         )
 
     def _form(self, node: object) -> int:
-        """Returns a number that is equal for expressions with the same meaning. The number identifies the form of the
-        expression. A form contains the numbers of the expression's parts instead of their text, which keeps the form
-        short even if the parts are long."""
+        """Returns the number of the expression's form. Two expressions have the same number if they have the same
+        meaning. A form contains the numbers of the expression's parts instead of their text, which keeps the form short
+        even if the parts are long."""
         number = self._of_nodes.get(id(node)) if isinstance(node, exp.Expr) else None
         if number is None:
             number = self._number(self._shape(node))

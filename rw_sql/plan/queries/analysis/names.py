@@ -25,9 +25,9 @@ _LISTED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """The names that a query may use. ``relations`` maps the folded names of relations to their columns (None if
-    unknown). ``is_relation`` recognizes further relations, and ``is_function`` recognizes functions that are not
-    Spark's.
+    """The names that a query may use. ``relations`` maps the folded name of each relation to the relation's columns
+    (None if unknown). ``is_relation`` recognizes further relations, and ``is_function`` recognizes functions that are
+    not Spark's.
 
     ``has_functions`` is False if the query's functions are not functions of Spark and are therefore not checked.
     """
@@ -53,7 +53,7 @@ class Resolved:
 
 
 class NameChecker:
-    """Checks names. Maps the ``id()`` of each column's node to the meaning of the column."""
+    """Checks names. ``resolved`` maps the ``id()`` of each column's node to the meaning of the column."""
 
     def __init__(self, text: Text, known: Known, report: Report) -> None:
         self.text = text

@@ -115,7 +115,7 @@ def _construct(node: exp.Expr) -> tuple[str, str] | None:
 
 
 def _is_bound(side: exp.Expr | None) -> bool:
-    """True if one side of a slice is a number or is missing."""
+    """True if ``side``, one of the two bounds of a slice such as ``[1:2]``, is a literal or is missing."""
     return side is None or isinstance(side.this if isinstance(side, exp.Neg) else side, exp.Literal)
 
 

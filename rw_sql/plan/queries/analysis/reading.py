@@ -48,7 +48,7 @@ class Text:
         return min(filter(None, map(self.place, node.walk())), default=None)
 
     def keyword(self, before: tuple[int, int] | None, kinds: Iterable[TokenType]) -> tuple[int, int] | None:
-        """Returns the position of the last token of these kinds that starts at or before ``before``. If there is no
+        """Returns the position of the last token of the given kinds that starts at or before ``before``. If there is no
         such token, returns ``before``."""
         if before is None:
             return None

@@ -193,7 +193,7 @@ class RelationChecker(ExpressionChecker):
         self._add(frame, output, node, name)
 
     def _is_table_function(self, call: exp.Anonymous) -> bool:
-        """True if Spark has this table function. Reports a function that Spark does not have."""
+        """True if Spark has the table function that is called. Reports a function that Spark does not have."""
         name = call.name.lower()
         known = builtins().get(name)
         if name in _UNCHECKED_FUNCTIONS or self._is_of_user(name):
@@ -239,8 +239,8 @@ class RelationChecker(ExpressionChecker):
             self._add(frame, Output(is_open=True), node)
 
     def _unnest(self, frame: Frame, node: exp.Unnest) -> None:
-        """Reports ``unnest(array)``, because Spark has no such function. It is not reported if a user may have defined
-        the function; its columns are then unknown."""
+        """Reports ``unnest(array)``, because Spark has no such function. The call is not reported if a user may have
+        defined a function with this name; the columns of the call are then unknown."""
         if not self._is_of_user("unnest"):
             place = self.text.keyword(self.text.first_place(node), [TokenType.UNNEST])
             hint = missing_function_hint("unnest", (), in_from=True)

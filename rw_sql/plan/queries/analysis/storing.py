@@ -21,8 +21,8 @@ _UNNAMED = (
     exp.Add, exp.And, exp.Case, exp.DPipe, exp.Div, exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Mod, exp.Mul, exp.NEQ,
     exp.Neg, exp.Not, exp.Or, exp.Sub,
 )  # fmt: skip
-"""Kinds of expressions for which Spark generates a column name with brackets or spaces. Without an alias, the name of
-the column is the text of the expression."""
+"""Kinds of expressions for which Spark generates a column name with brackets or spaces, because the name of a column
+without an alias is the text of its expression."""
 
 _MOST_WORDS = 3
 """The maximum number of words that a suggested column name takes from the expression."""
@@ -63,8 +63,7 @@ def _short(item: exp.Expr) -> str:
 
 
 def called_as_in_risingwave(query: exp.Expr, output: Output) -> Output:
-    """Returns the columns. A call without an alias gets the column name that RisingWave would give it, such as
-    ``count`` for ``count(*)``."""
+    """Returns the columns with RisingWave's names for calls without an alias, such as ``count`` for ``count(*)``."""
     select = _first_select(query)
     if select is None or output.is_open or len(select.expressions) != len(output.columns):
         return output

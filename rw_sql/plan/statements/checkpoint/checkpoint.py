@@ -108,8 +108,8 @@ def _moment(milliseconds: int) -> datetime | None:
 def lower_inject_checkpoint_offsets(
     statement: InjectCheckpointOffsets, snapshot: Snapshot, inspector: Inspector
 ) -> Plan:
-    """Lowers INJECT CHECKPOINT OFFSETS, which rewrites the last committed entry of the offset log. The operator state
-    is kept."""
+    """Lowers INJECT CHECKPOINT OFFSETS, which rewrites the last committed entry of the checkpoint's offset log. The
+    state of the query's operators is kept."""
     watch_seconds = _watch_seconds(statement)
     written = read_written(statement, inspector)
     context = look_around(statement, snapshot, inspector, (*statement.splits, *(entry.split for entry in written)))
@@ -133,7 +133,8 @@ def lower_inject_checkpoint_offsets(
 
 
 def require_still(checkpoint: Checkpoint, running: str | None, span: Span | None) -> None:
-    """Raises SqlError if the checkpoint belongs to rw_sql, is used in this process, or has a batch in progress."""
+    """Raises SqlError if the checkpoint belongs to rw_sql, if a query in this process uses it, or if a batch is in
+    progress."""
     path = checkpoint.path
     if checkpoint.owner is not None:
         raise SqlError(
@@ -187,8 +188,8 @@ def _watch_seconds(statement: InjectCheckpointOffsets) -> float:
 
 
 def checked(statement: InjectCheckpointOffsets, context: InjectContext, each: NewPosition) -> NewPosition:
-    """Returns the new position if the upstream has it. If the upstream does not have it, returns the nearest valid
-    position if ALLOW contains CLAMP; otherwise, raises SqlError."""
+    """Returns the new position if the upstream has it. If the upstream lacks it, returns the nearest valid position if
+    ALLOW contains CLAMP, and otherwise raises SqlError."""
     target, position = each.target, each.position
     source = context.checkpoint.source(target.source)
     if source.is_in_snapshot:

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import OperationRecord
 
 NOT_KNOWN = "committed; its process ended before it recorded the outcome: SHOW CHECKPOINT shows it"
-"""The outcome of a change to a foreign checkpoint if the process that made the change was killed. Owners do not
-complete the change."""
+"""The outcome of a change to a foreign checkpoint if the process that made the change was killed. No owner completes
+such a change."""
 
 
 def changes_checkpoint(record: OperationRecord) -> bool:

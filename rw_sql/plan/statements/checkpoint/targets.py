@@ -1,5 +1,5 @@
-"""Resolves the target of INJECT CHECKPOINT OFFSETS for each split. A position always refers to the next record or
-version to read."""
+"""Resolves the target of INJECT CHECKPOINT OFFSETS to a position for each split. A position always refers to the next
+record or version to read."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class NewPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedTarget:
-    """The new position of each split, and notices for the operator."""
+    """The new position of each split, and notices for the user."""
 
     moved: tuple[NewPosition, ...]
     notices: tuple[str, ...] = ()

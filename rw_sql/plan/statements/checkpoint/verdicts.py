@@ -24,7 +24,7 @@ _COUNTING = frozenset({"aggregation", "session windows", "stream-stream join", "
 def previewed(
     inspector: Inspector, context: InjectContext, moved: tuple[NewPosition, ...], dropped: tuple[Target, ...]
 ) -> tuple[tuple[SplitPreview, ...], tuple[str, ...]]:
-    """Returns the rows of the preview, one row for each split of the checkpoint, and notices for the operator."""
+    """Returns the rows of the preview, one row for each split of the checkpoint, and notices for the user."""
     sparse = context.upstream.sparse if context.upstream is not None else {}
     positions = {each.target: each.position for each in moved}
     rows: list[SplitPreview] = []

@@ -1,7 +1,7 @@
 """Lowers CREATE, ALTER, DROP and VALIDATE CONNECTION.
 
-A change to a connection applies to all objects that use the connection; if one of them cannot be changed, it is
-refused.
+A change to a connection applies to all objects that use the connection. If one of these objects cannot be changed, the
+change to the connection is refused.
 """
 
 from __future__ import annotations
@@ -278,9 +278,9 @@ def lower_drop_connection(statement: DropConnection, snapshot: Snapshot) -> Plan
 def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: ConnectorSpec) -> CreateConnection:
     """The connection's definition after the changes. DROP and RESET both restore an option's default.
 
-    If an option is set, the alternatives to this option are removed. The parser ensures that a statement changes each
-    option only once. Raises SqlError if an option is set while an alternative to the option is dropped, or if the type
-    is changed.
+    If the statement sets an option, the alternatives to this option are removed. The parser ensures that a statement
+    changes each option only once. Raises SqlError if the statement sets an option and drops an alternative to the
+    option, or if it changes the type.
     """
     sets = {option.key: option for change in statement.changes for option in change.options}
     drops = {dropped.key: dropped.span for change in statement.changes for dropped in change.keys}
@@ -319,8 +319,8 @@ def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: 
 def _check_altered(
     statement: AlterConnectionOptions, snapshot: Snapshot, merged: CreateConnection
 ) -> tuple[str, PlannedOptions]:
-    """Calls :func:`check_connection`. An error in a part that the statement does not change points at the entire
-    statement."""
+    """Calls :func:`check_connection` for the changed connection. An error in a part that the statement does not change
+    points at the entire statement."""
     options = [option for change in statement.changes for option in change.options]
     written = [span for option in options for span in option.places]
     try:
@@ -376,7 +376,7 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
     """Lowers ALTER CONNECTION, which changes options of a connection. Before the commit, the changed connection is
     validated, and every object that uses the connection is validated with the changed options.
 
-    If the change may lead to another cluster, the statement is an unsafe operation, which shows a preview and needs a
+    If the change may lead to another cluster, the statement is an unsafe operation: it shows a preview and needs a
     confirmation.
     """
     name = object_name(statement.name)

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 def lower_alter_connector(statement: AlterConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """Lowers ALTER … CONNECTOR WITH (…), which changes only alterable properties.
 
-    The changed definition is validated. A confirmation is needed only if a sink's new URL names another server or
-    database, because the sink may then write to a different target.
+    The changed definition is validated. The statement needs a confirmation only if a sink's new URL names another
+    server or database, because the sink may then write to a different target.
     """
     if statement.kind == "CONNECTION":
         return _alter_connection(statement, snapshot, inspector)
@@ -212,8 +212,8 @@ def _one_line(statement: Statement) -> str:
 
 
 def _check_merged(statement: AlterConnector, snapshot: Snapshot, merged: Definition) -> None:
-    """Calls ``check_connected``. An error in a part that the statement does not change points at the entire
-    statement."""
+    """Calls ``check_connected`` for the changed definition. An error in a part that the statement does not change
+    points at the entire statement."""
     written = [span for option in statement.options for span in option.places]
     try:
         check_connected(snapshot, merged)

@@ -172,7 +172,7 @@ def _seal(inspector: Inspector, name: str, content: object, *, is_new_key: bool 
 
 
 def _public(statement: CreateSecret) -> str:
-    """A secret's definition from which the secret's value is removed."""
+    """A secret's definition without the secret's value."""
     return render(replace(statement, content=None, if_not_exists=False))
 
 
@@ -206,8 +206,8 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: In
     with the new value.
 
     These sources and sinks restart after the commit. If the statement has ``new_key = true``, the key need not decrypt
-    the catalog's secrets. In this case, options that contain another secret are not validated if that secret is
-    unreadable.
+    the catalog's secrets. In this case, the options of an object are not validated if they contain another secret that
+    is unreadable.
     """
     secret = find_secret(snapshot, statement.name)
     is_new_key = _is_new_key(statement)
@@ -269,7 +269,8 @@ def _is_new_key(statement: AlterSecret) -> bool:
 
 
 def _has(options: PlannedOptions, secret: SecretRecord) -> bool:
-    """True if the options contain the secret. (A sink also depends on a secret that only its sources use.)"""
+    """True if the options contain the secret. This check is necessary because a sink also depends on the secrets that
+    only its sources use."""
     return secret.id in _ids(options)
 
 

@@ -43,7 +43,7 @@ def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot
 
     A property that has the same value in the object and in the new connection is removed from the object. NONE copies
     the connection's properties to the object, and therefore does not change the object's job. If the change may lead to
-    a different upstream, the statement is an unsafe operation, which shows a preview and needs a confirmation.
+    a different upstream, the statement is an unsafe operation: it shows a preview and needs a confirmation.
     """
     source = find_connected(snapshot, statement.kind, statement.name)
     current = connected_definition(source)
@@ -139,7 +139,7 @@ def _written(value: str) -> str:
 
 
 def _check(statement: AlterSetConnection, snapshot: Snapshot, merged: Definition) -> None:
-    """Calls ``check_connected``. Every error points at the statement."""
+    """Calls ``check_connected`` for the changed definition. Every error points at the entire statement."""
     try:
         check_connected(snapshot, merged)
     except SqlError as error:

@@ -206,9 +206,9 @@ def _unallowed(collected: Collected, moves: Sequence[SourceImpact]) -> dict[str,
     sources without missing words.
 
     A statement that itself predicts the effect must have the word in its own ALLOW. If the effect is predicted only for
-    the entire block, it is sufficient that one of these statements has the word. The reason is an ALTER CONNECTION
-    followed by a RESET: ALTER CONNECTION accepts no ALLOW, and the plan of the RESET does not show the records that the
-    source leaves unread in the old upstream.
+    the entire block, it is sufficient that one of the statements that affect the source has the word. Such an effect
+    occurs, for example, if a RESET follows an ALTER CONNECTION. ALTER CONNECTION accepts no ALLOW, and the plan of the
+    RESET does not show the records that the source leaves unread in the old upstream.
     """
     missing: dict[str, set[str]] = {}
     for move in moves:
@@ -256,8 +256,8 @@ def _without_skipped(
     """Returns the rows without the effects of SKIP RECORD. SKIP RECORD needs no ALLOW, because the statement names the
     record to skip.
 
-    If SKIP RECORD is the only statement that moves a split, the counts of the split are set to 0. The other records in
-    these counts are effects of earlier operations.
+    If SKIP RECORD is the only statement that moves a split, the counts of the split are set to 0. The remaining records
+    in these counts are effects of earlier operations.
     """
     kind = connector(move.source.connector)
     skipped: dict[str, int] = {}

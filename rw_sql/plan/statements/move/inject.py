@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """Lowers INJECT SOURCE OFFSETS. The source must be paused, and the splits of the source must be known.
 
-    All offsets are checked before the first offset is set.
+    All requested offsets are checked before the first of them is set.
     """
     source = find_source(snapshot, statement.name)
     require_movable(snapshot, source, statement.name.span)
@@ -217,8 +217,8 @@ def _checked(
     upstream: Upstream,
     positions: Positions,
 ) -> SplitState:
-    """Returns the requested state. Raises SqlError if the state is not valid for this split. Whether the upstream has
-    the offset is checked elsewhere."""
+    """Returns the requested state. Raises SqlError if the state is not valid for this split. :func:`_in_range` later
+    checks whether the upstream has the offset."""
     if isinstance(entry.state, int):
         state = SplitState(split=split, offset=entry.state)
     else:
@@ -311,7 +311,7 @@ def _plan(
     left_out: tuple[str, ...],
 ) -> Plan:
     """Returns the plan of the statement. ``left_out`` are splits that the target contains but that keep their
-    positions, because their records cannot be read again."""
+    positions, because the source has read them to their ends and the upstream no longer lists them."""
     snapshot, source, upstream, positions = context.snapshot, context.source, context.upstream, context.positions
     if not states:
         raise SqlError(

@@ -78,7 +78,7 @@ class RequestedOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedTarget:
-    """The requested position of each split, and notices for the operator."""
+    """The requested position of each split, and notices for the user."""
 
     entries: tuple[RequestedOffset, ...]
     notices: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ def read_target(statement: InjectSourceOffsets, inspector: Inspector, context: I
 
 
 def discard_unlisted(source_name: str) -> str:
-    """The hint about splits that the upstream does not list."""
+    """The hint about assigned splits that the upstream does not list."""
     return f"RESET SOURCE SPLITS {sql_name(source_name)} discards the splits that the upstream no longer has"
 
 
@@ -346,9 +346,9 @@ def _bound(context: InjectContext, split: str, where: str, span: Span) -> int:
 
 
 def _latest(context: InjectContext, split: str) -> int:
-    """Returns the position after the last record of a split. The end of a split without records is not known exactly,
-    and every position at or after the start is valid. For such a split, the result is the source's position or the
-    reported end, whichever is later."""
+    """Returns the position after the last record of a split. For a split without records, the result is the source's
+    position or the reported end, whichever is later. The end of such a split is not known exactly, and every position
+    at or after the start is valid."""
     seen, state = context.upstream.splits[split], context.positions.states.get(split)
     if not seen.is_empty or state is None or identity_status(state, seen) != OK:
         return seen.end

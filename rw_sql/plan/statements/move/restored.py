@@ -72,8 +72,8 @@ def checked(
 
 
 def _in_its_group(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
-    """Calls :func:`as_grouped_now`. If that fails, raises SqlError with a hint that names the statement for moving the
-    object back."""
+    """Calls :func:`as_grouped_now`. If this function raises ValueError, raises SqlError with a hint that names the
+    statement for moving the object back to its former group."""
     try:
         return as_grouped_now(snapshot, record)
     except ValueError as error:
@@ -87,8 +87,8 @@ def _in_its_group(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
 
 
 def _as_named_now(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
-    """Returns the record. If it is the pause of a source, the result has the source's present name. Raises ValueError
-    if the paused source was dropped, because no statement could remove the pause."""
+    """Returns the record. If the record is the pause of a source, the result has the source's present name. Raises
+    ValueError if the paused source was dropped, because no statement could remove the pause."""
     if not isinstance(record, PauseRecord) or record.source_id is None:
         return record
     source = snapshot.get(record.source_id)

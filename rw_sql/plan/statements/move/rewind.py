@@ -66,12 +66,11 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: 
     """Lowers REWIND SOURCE, which restores the source's log, its views and their state as they were just before an
     operation.
 
-    Afterwards, the source resumes reading.
+    After the restoration, the source resumes reading.
 
-    The statement is refused if there is no rewind point, or if the data of the rewind point no longer exist. The
-    statement is also refused if the upstream has lost records: either the next records that the source would read, or
-    records whose rows the rewind would remove. Without ALLOW DUPLICATES, the statement is also refused if a sink has
-    sent rows since the operation.
+    The statement is refused if there is no rewind point, or if the data of the rewind point no longer exist. It is also
+    refused if the upstream has lost the next records that the source would read, or records whose rows the rewind would
+    remove. Without ALLOW DUPLICATES, the statement is also refused if a sink has sent rows since the operation.
     """
     source = find_source(snapshot, statement.name)
     require_movable(snapshot, source, statement.name.span)
@@ -162,8 +161,8 @@ def _before(
 ) -> BeforeImage:
     """The state to restore: the source's record, splits and positions as they were just before the operation.
 
-    For each split that had a position at that time, the result contains the position that the split had reached. This
-    also holds for splits whose positions no later operation has set.
+    For each split that had a position at that time, the result contains the position that the split had reached, even
+    if no later operation has set the split's position.
     """
     fragment = ingest_fragment(source.id)
     objects: dict[int, ObjectRecord | None] = {}
@@ -233,7 +232,8 @@ def _require_same_connections(
 ) -> None:
     """Raises SqlError if a connection that the restored source uses has changed since the operation.
 
-    ``records`` are that operation and all later operations, oldest first. ``images`` are their before-images.
+    ``records`` are the operation to rewind and all later operations, oldest first. ``images`` are the before-images of
+    these operations.
     """
     for id_ in given_back.uses:
         changed = [(record, image) for record, image in zip(records, images, strict=True) if id_ in image.objects]

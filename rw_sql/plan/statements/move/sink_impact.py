@@ -37,7 +37,7 @@ class SinkImpact:
 
     @property
     def answers(self) -> tuple[ResultRow, ...]:
-        """The result rows about this sink."""
+        """The result rows that describe the effect on the sink."""
         rows = [
             ResultRow(object=self.sink.name, change="ALTERED", detail=spell(*each)) for each in self.preview.properties
         ]
@@ -49,8 +49,8 @@ class SinkImpact:
 def sink_impacts_of(
     snapshot: Snapshot, then: Snapshot, inspector: Inspector, ids: Iterable[int]
 ) -> tuple[SinkImpact, ...]:
-    """Returns the effects of the changes on the sinks among these objects, and on the sinks whose connection is one of
-    these objects. The result is sorted by name.
+    """Returns the effects of the changes on the sinks among the given objects, and on the sinks whose connection is one
+    of the given objects. The result is sorted by name.
 
     ``then`` is the catalog after the changes. Sinks whose properties do not change are left out.
     """

@@ -124,7 +124,8 @@ def _behind_transaction(
     end: int,
 ) -> int:
     """The position after the transaction that a change data capture source would read next. For such a source, SKIP
-    RECORD skips an entire transaction, and the user specifies the position before it, because positions count bytes."""
+    RECORD skips an entire transaction. The user specifies the position before the transaction, because positions count
+    bytes and not records."""
     source = reader.source
     name, split = sql_name(source.name), literal(old.split)
     if statement.offset != old.offset:
@@ -158,7 +159,8 @@ def _behind_transaction(
 
 
 def _may_be_no_record(source: str, split: str, offset: int, why: str) -> str:
-    """The notice for a topic in which some offsets have no record. SKIP RECORD of such an offset skips nothing."""
+    """The notice for a topic in which some offsets have no record: SKIP RECORD skips nothing if the skipped offset has
+    no record."""
     return (
         f"some offsets of {split} may have no record ({why}): if {offset} has none, nothing is skipped, and the record "
         f"that follows is read; to skip that record, inject its offset + 1: INJECT SOURCE OFFSETS {sql_name(source)} "

@@ -71,11 +71,11 @@ _GROUPED = SourceRecord | MaterializedViewRecord | SinkRecord
 
 Key = tuple[object, ...]
 """Identifies a part of the catalog that an operation changes: an object, the pause of a source, or the assignment or
-position of a split. If two operations have a common key, the later one depends on the earlier one."""
+position of a split. If two operations have a common key, the later operation depends on the earlier one."""
 
 
 def undone_by(record: OperationRecord) -> int | None:
-    """The epoch of the operation that this operation undoes; None if this operation is not an undo."""
+    """The epoch of the operation that the given operation undoes; None if the given operation is not an undo."""
     if record.kind != UNDO:
         return None
     statement = parse_statement(record.statement)
@@ -95,16 +95,16 @@ class History:
 
     @staticmethod
     def of(records: Sequence[OperationRecord]) -> History:
-        """The history of these operations."""
+        """The history of the given operations."""
         found = {record.epoch: undone_by(record) for record in records if not may_lack_effect(record)}
         return History(undoes={epoch: target for epoch, target in found.items() if target is not None})
 
     def undo_of(self, epoch: int) -> int | None:
-        """The epoch of the undo of this operation that is in effect; None if there is none."""
+        """The epoch of the undo of the given operation, if an undo of it is in effect; otherwise None."""
         return next((undo for undo, target in self.undoes.items() if target == epoch and self.is_in_effect(undo)), None)
 
     def is_in_effect(self, epoch: int) -> bool:
-        """True if this operation is in effect."""
+        """True if the given operation is in effect."""
         return self.undo_of(epoch) is None
 
 
@@ -115,7 +115,7 @@ def undo_statement(record: OperationRecord, history: History) -> str | None:
 
 def _why_never(record: OperationRecord) -> str | None:
     """The reason why an operation can never be undone. None if there is no such reason; the undo may still be refused
-    in the present catalog."""
+    because of the present catalog."""
     if record.kind == DISCOVERY:
         return "the splits would be discovered again"
     if record.kind == REWIND:
@@ -163,16 +163,16 @@ def touched_keys(record: OperationRecord) -> frozenset[Key]:
 
 
 def _is_same_for_undo(old: ObjectRecord | None, new: ObjectRecord | None) -> bool:
-    """True if two records of a source differ at most in ``keeps_reader`` and in the number of the tables' snapshot.
-    UNDO does not restore ``keeps_reader``, and :func:`reading_again` determines the snapshot number at each UNDO."""
+    """True if two records of a source differ at most in the fields ``keeps_reader`` and ``snapshot``. UNDO does not
+    restore ``keeps_reader``, and :func:`reading_again` determines ``snapshot`` at each UNDO."""
     if not isinstance(old, SourceRecord) or not isinstance(new, SourceRecord):
         return False
     return replace(old, keeps_reader=new.keeps_reader, snapshot=new.snapshot) == new
 
 
 def _redirected_sources(record: OperationRecord, snapshot: Snapshot) -> frozenset[int]:
-    """The sources whose unsafe properties the operation changed, in the source itself or in its connection. These
-    sources may read a different upstream since the operation."""
+    """The sources whose unsafe properties the operation changed, in the source itself or in its connection. Since the
+    operation, these sources may have read a different upstream."""
     put = put_records(changes_from_json(record.changes))
     found: set[int] = set()
     for id_, old in before_from_json(record.before).objects.items() if record.is_unsafe else ():
@@ -198,8 +198,8 @@ def _left_sources(record: OperationRecord) -> frozenset[int]:
 def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """Lowers UNDO OPERATION, which restores definitions, assignments, positions and pauses. An undo can be undone.
 
-    The statement is refused if later operations depend on the operation, or if the upstream has lost the next records
-    that the source would read.
+    The statement is refused if later operations depend on the operation, or if the upstream has lost the records at the
+    restored positions.
     """
     records = inspector.operations(since=statement.operation)
     record = find_operation(records, statement.operation, statement.operation_span, "SHOW UNSAFE OPERATIONS")

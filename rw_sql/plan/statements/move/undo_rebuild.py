@@ -57,7 +57,7 @@ def lower_undo_rebuild(
     (after the swap).
 
     ``records`` are the operations since the operation to undo. ``refused`` builds an error from a reason. The function
-    raises this error if the rebuild cannot be cancelled and the old table cannot be reactivated.
+    raises this error if it can neither cancel the rebuild nor reactivate the old table.
     """
     if record.kind == SWAP:
         return _back(statement, snapshot, inspector, record, records, kind, refused)
@@ -77,8 +77,8 @@ def _put(record: OperationRecord, wanted: type[Made]) -> list[Made]:
 
 
 def _serves(record: OperationRecord, begun: dict[int, int]) -> bool:
-    """True if an operation is the swap that gave the views these generations of their tables. ``begun`` maps view ids
-    to generations."""
+    """True if the operation is the swap after which each view in ``begun`` had the generation in ``begun``, which maps
+    view ids to generations."""
     served = {view.id: view.generation for view in _put(record, MaterializedViewRecord)}
     return record.kind == SWAP and all(served.get(id_) == generation for id_, generation in begun.items())
 

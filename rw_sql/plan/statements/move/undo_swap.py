@@ -45,7 +45,7 @@ def lower_undo_swap(
 ) -> Plan:
     """The plan that restores the former names of two objects.
 
-    Raises the error from ``refused`` if one of the objects has been renamed or dropped since the exchange.
+    Raises the error that ``refused`` builds if one of the objects has been renamed or dropped since the exchange.
     """
     found = [snapshot.get(id_) for id_, _ in pair]
     one, other = found

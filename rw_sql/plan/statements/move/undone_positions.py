@@ -57,12 +57,12 @@ def reading_again(
     snapshot. ``then`` is the catalog after the UNDO.
 
     There are three cases. In the first case, the operation caused a new snapshot of the source's tables, and the source
-    has read records since then. In this case, the tables are read once more: the present rows come from another
-    position in the server's log, or from another server, and only a new snapshot shows which of them still exist. In
-    the second case, the operation caused a new snapshot, but the source has read nothing since then. In this case, the
-    tables keep the snapshot from before the operation. In the third case, the operation itself caused no new snapshot.
-    In this case, the source keeps its present snapshot, unless the operation moved the source to another database.
-    After such a move, a discovery has caused a new snapshot, so one of the first two cases applies.
+    has read records since then. The tables are then read once more: their present rows come from another position in
+    the server's log, or from another server, and only a new snapshot shows which of them still exist. In the second
+    case, the operation caused a new snapshot, but the source has read nothing since then. The tables then keep the
+    snapshot from before the operation. In the third case, the operation itself caused no new snapshot. The source then
+    keeps its present snapshot, unless the operation moved the source to another database. After such a move, a
+    discovery has caused a new snapshot, so one of the first two cases applies.
     """
     record = change.record if isinstance(change, PutObject) else None
     present = snapshot.get(record.id) if isinstance(record, SourceRecord) else None

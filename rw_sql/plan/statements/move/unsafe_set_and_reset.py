@@ -119,7 +119,8 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
 def _check_merged(
     statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot, merged: CreateSource
 ) -> None:
-    """Calls ``check_source``. An error in a part that the statement does not change points at the entire statement."""
+    """Calls ``check_source`` for the changed definition. An error in a part that the statement does not change points
+    at the entire statement."""
     try:
         check_source(snapshot, merged)
     except SqlError as error:

@@ -1,5 +1,5 @@
-"""Compares two column lists of a table. Finds the columns to rename, drop and add, or the reason why one list cannot be
-converted into the other in this way."""
+"""Compares two column lists of a table. Finds the columns to rename, drop and add, or the reason why renaming, dropping
+and adding columns cannot convert one list into the other."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def _refusal(
     added: list[ColumnDefinition],
     dialects: Dialects,
 ) -> str:
-    """Returns the reason why adding columns to the kept columns cannot produce the new column list; empty if it can."""
+    """Returns the reason why adding columns to the kept columns cannot produce the new column list; empty if there is
+    no such reason."""
     if list(new) != [*kept, *(column.name for column in added)]:
         return "the columns are in another order, but a new column can only be added at the end"
     for name, before in kept.items():

@@ -85,9 +85,9 @@ class _OptionChanges:
     """The changes to a WITH list: the options to set, the keys to unset, and the new connection, if the wanted
     definition names a different connection.
 
-    ``unlike`` are the options for which the new connection provides different values than the object has. The object
-    must get these values before it gets the new connection. ``lacking`` are the options of the connection that are in
-    neither definition of the object.
+    ``unlike`` are the options for which the new connection provides different values than the object has. These values
+    must be set in the object before the object gets the new connection. ``lacking`` are the options of the connection
+    that are in neither definition of the object.
     """
 
     unlike: list[Option] = field(default_factory=list)
@@ -199,7 +199,7 @@ def _of_view(current: CreateMaterializedView, wanted: CreateMaterializedView, di
 def _parameters(
     name: Name, old: Mapping[str, Option], new: Mapping[str, Option], parameters: tuple[str, ...]
 ) -> tuple[AlterSet, ...]:
-    """The statements that set these parameters of a view to their new values."""
+    """The statements that set the given parameters of a view to their new values."""
     return tuple(
         _set("MATERIALIZED VIEW", name, parameter, option)
         for parameter in parameters

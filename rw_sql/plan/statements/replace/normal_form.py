@@ -134,8 +134,8 @@ def _folded(known: OptionSpec, text: str) -> object:
 def as_written_before(
     current: CreateSource | CreateTable, wanted: CreateSource | CreateTable
 ) -> CreateSource | CreateTable:
-    """Returns ``wanted``, in which three parts are taken from ``current`` if ``wanted`` omits them: the names of the
-    objects that the reader creates upstream, the columns for ``*``, and the names of INCLUDE columns."""
+    """Returns ``wanted``, completed with three parts of ``current`` if ``wanted`` omits them: the names of the objects
+    that the reader creates upstream, the columns for ``*``, and the names of INCLUDE columns."""
     wanted = with_kept_names(current, wanted)
     if not isinstance(wanted, CreateTable) or not isinstance(current, CreateTable) or wanted.cdc_table is None:
         return wanted

@@ -34,8 +34,8 @@ _OF_SPARK = frozenset({
     "avro", "binaryfile", "builtin", "csv", "default", "delta", "global_temp", "hudi", "iceberg", "information_schema",
     "jdbc", "json", "orc", "parquet", "session", "spark_catalog", "sys", "system", "text", "xml",
 })  # fmt: skip
-"""Folded names that schemas cannot have, because Spark or Delta gives them a special meaning when they qualify a table
-name."""
+"""Folded names that schemas cannot have, because Spark or Delta gives these names a special meaning when they qualify a
+table name."""
 
 
 def lower_create_schema(statement: ast.CreateSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:

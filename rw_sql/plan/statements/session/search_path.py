@@ -242,8 +242,8 @@ def _kinds(statement: Any, field: str) -> tuple[str, ...]:
 
 
 def explicit(statement: ast.Statement, snapshot: Snapshot, query_dialect: str) -> ast.Statement:
-    """Returns a stored definition in which unqualified names are qualified with ``public``, which makes its meaning
-    independent of the search path."""
+    """Returns a stored definition in which unqualified names are qualified with ``public``. The meaning of the result
+    does not depend on the search path."""
     return _Explicit(snapshot, DEFAULT_PATH, query_dialect).statement(statement)
 
 

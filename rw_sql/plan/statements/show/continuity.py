@@ -7,8 +7,8 @@ read again by the runs after the operation. A gap consists of the offsets that w
 read before the operation and the first record read after it. The runs between two operations must cause neither gaps
 nor duplicates.
 
-A verdict may show bytes in place of offsets (MySQL's positions do not count bytes). The columns ``duplicates`` and
-``gaps`` then contain bytes too.
+If offsets do not count bytes, as MySQL's positions do not, a verdict may show bytes in place of offsets. The columns
+``duplicates`` and ``gaps`` then contain bytes too.
 """
 
 from __future__ import annotations
@@ -216,8 +216,9 @@ class _Sizes:
     """The numbers of repeated and skipped bytes, for a source whose offsets do not count bytes.
 
     ``observed`` and ``between`` are the results of :func:`stretches` for places in the upstream's ``files`` instead of
-    offsets. ``files`` has no splits of which records from another upstream were read. ``bounds`` are the lowest and the
-    highest offset that was read from each split. The size of a file that the upstream has removed is unknown.
+    offsets. ``files`` does not contain a split if records of this split were read from another upstream. ``bounds`` are
+    the lowest and the highest offset that was read from each split. The size of a file that the upstream has removed is
+    unknown.
     """
 
     observed: Mapping[tuple[int, str], Observed]
@@ -251,8 +252,8 @@ class _Sizes:
     def effect_of(
         self, key: tuple[int, str], came: Observed, said: PredictedSplit | None, said_sizes: tuple[int, int] | None
     ) -> tuple[int | None, int | None]:
-        """The duplicates and the gaps of one operation. If the log shows exactly the predicted offsets, the sizes are
-        the predicted sizes, even if the upstream has removed the files since."""
+        """The sizes of the duplicates and gaps of one operation. If the log shows exactly the predicted offsets, the
+        sizes are the predicted sizes, even if the upstream has removed the files since."""
         # The gap begins after the last offset before the operation, and duplicates begin at the first offset after it.
         ends = (came.first_after or 0, (came.last_before or 0) + 1)
         is_known = self._has(key[1], min(ends), max(ends))
@@ -265,7 +266,8 @@ class _Sizes:
         return _size(came.duplicates, duplicates), _size(came.gaps, gaps)
 
     def between_operations(self, split: str, counts: tuple[int, int]) -> tuple[int | None, int | None]:
-        """The duplicates and the gaps between operations, of which ``counts`` are the numbers of offsets."""
+        """The sizes of the duplicates and gaps between operations. ``counts`` are the corresponding numbers of
+        offsets."""
         is_known = split in self.bounds and self._has(split, *self.bounds[split])
         duplicates, gaps = (size if is_known else None for size in self.between.get(split, (0, 0)))
         return _size(counts[0], duplicates), _size(counts[1], gaps)
@@ -343,8 +345,8 @@ def taken_back(records: Iterable[OperationRecord]) -> frozenset[int]:
 def _found_again(
     all_records: Iterable[OperationRecord], epochs: Sequence[int], fragment: str
 ) -> frozenset[tuple[int, str]]:
-    """Returns pairs (epoch, split) in which the split was discovered after the operation at this epoch and before the
-    next operation.
+    """Returns the pairs (epoch, split) for which the split was discovered after the operation at this epoch and before
+    the next operation.
 
     ``epochs`` are in ascending order. If the operation at the epoch discarded the split, reading the split's records
     after the discovery is not an effect of that operation.

@@ -74,9 +74,9 @@ def job_states(
 
 
 def source_state(snapshot: Snapshot, source: SourceRecord, statuses: Mapping[str, JobStatus]) -> tuple[str, str]:
-    """A source's state and the reason for the state. The state is PAUSED, THROTTLED, or IDLE (no job reads the source,
-    or only REFRESH TABLE reads it). Otherwise, it is the state that the owner reported, or WAITING if the owner has
-    reported none.
+    """A source's state and the reason for the state. The state is PAUSED, THROTTLED or IDLE (no job reads the source,
+    or only REFRESH TABLE reads it) if one of these applies. Otherwise, the state is the state that the owner reported,
+    or WAITING if the owner has reported no state.
 
     If the source has several readers, the result is the state of the first reader that is not RUNNING.
     """
@@ -129,8 +129,8 @@ def view_state(
 
 
 def sink_state(sink: SinkRecord, status: JobStatus | None) -> tuple[str, str]:
-    """A sink's state and the reason for the state. The state is PAUSED, the state that the owner reported, or WAITING
-    if the owner has reported no state."""
+    """A sink's state and the reason for the state. The state is PAUSED if the sink is paused. Otherwise, the state is
+    the state that the owner reported, or WAITING if the owner has reported no state."""
     if sink.is_paused:
         return "PAUSED", sink.pause_reason or "PAUSE SINK"
     return (status.state, status.reason or "") if status else ("WAITING", "")

@@ -1,4 +1,5 @@
-"""Functions that all listings use. They select objects by FROM and LIKE, and create the plan that shows the rows."""
+"""Provides the functions that all listings use: they select objects by the clauses FROM and LIKE, and create the plan
+that shows the rows."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ def listing(statement: Statement, columns: tuple[tuple[str, str], ...], rows: li
 
 
 def matches(statement: ShowObjects, snapshot: Snapshot, name: str) -> bool:
-    """True if the object is in the schema of FROM and its name matches the pattern. The pattern may match the name with
-    or without the schema."""
+    """True if the object is in the schema that the statement's FROM clause names, and the object's name matches the
+    statement's pattern. The pattern may match the name with or without the schema."""
     if statement.schema is not None and schema_of(snapshot, name) != statement.schema:
         return False
     return is_like(statement, name) or is_like(statement, bare_name(snapshot, name))

@@ -224,8 +224,8 @@ def lower_show_create(statement: ShowCreate, snapshot: Snapshot, search_path: tu
     """Lowers SHOW CREATE, which shows the canonical definition in the catalog. Parsing the shown text yields the stored
     definition.
 
-    If the search path differs from the default, names in ``public`` are qualified. The statement can therefore be run
-    with that path.
+    If the search path differs from the default, names in ``public`` are qualified, so that the shown statement can be
+    run with this search path.
     """
     dialect = "spark"
     match statement.kind:

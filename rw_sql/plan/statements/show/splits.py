@@ -59,8 +59,8 @@ SLOT_COLUMNS = (
     ("bytes_behind", "BIGINT"),
     ("reason", "STRING"),
 )
-"""Additional columns for a change data capture source. ``reason`` states why the source cannot continue at its
-position, and the statement that solves the problem."""
+"""Additional columns for a change data capture source. ``reason`` contains the reason why the source cannot continue at
+its position, and the statement that solves the problem."""
 
 
 def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot, inspector: Inspector) -> Plan:
@@ -126,9 +126,9 @@ def _with_reason(
 ) -> tuple[object, ...]:
     """Returns a row with the column ``reason``.
 
-    The status so far results from the bounds of the server's log. The status becomes UNREADABLE if only the slot shows
-    that the source cannot continue. The status becomes OK if the source can continue although a bound is after the
-    position, because the source has read nothing yet and its slot will be created.
+    The status in the given row results from the bounds of the server's log. The status becomes UNREADABLE if only the
+    slot shows that the source cannot continue. The status becomes OK if a bound is after the position, but the source
+    has read nothing yet and can continue because its slot will be created.
     """
     status, fragment = row[_STATUS], str(row[_FRAGMENT])
     found = find_obstacle(inspector, snapshot, source, fragment, str(row[0]), slot)

@@ -39,9 +39,9 @@ def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snap
 
     Operations on an existing object are listed under all names that the object has had.
 
-    The column ``undo`` has the statement that would undo an operation. Whether the undo is possible is checked only
-    when this statement runs. If there is a rewind point, the column ``rewind`` has the statement that also restores the
-    rows.
+    The column ``undo`` has the statement that would undo an operation. Only this UNDO statement checks, when it runs,
+    whether the undo is possible. If there is a rewind point, the column ``rewind`` has the statement that also restores
+    the rows.
     """
     name = object_name(statement.name) if statement.name else None
     known = None if name is None else _find(snapshot, name)

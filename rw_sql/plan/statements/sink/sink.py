@@ -261,7 +261,7 @@ def lower_pause_sink(statement: PauseSink, snapshot: Snapshot) -> Plan:
 
 
 def lower_resume_sink(statement: ResumeSink, snapshot: Snapshot) -> Plan:
-    """Lowers RESUME SINK. The sink continues at its positions."""
+    """Lowers RESUME SINK. The sink continues at the positions that it had when it was paused."""
     sink = find_sink(snapshot, statement.name)
     if not sink.is_paused:
         return nothing(statement, sink.name, "it is not paused")

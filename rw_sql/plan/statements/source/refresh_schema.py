@@ -1,5 +1,5 @@
-"""Lowers ALTER SOURCE … REFRESH SCHEMA, which adopts the newest schema from the registry and appends its new columns to
-the source."""
+"""Lowers ALTER SOURCE … REFRESH SCHEMA, which adopts the newest schema from the schema registry and appends the columns
+of its new fields to the source."""
 
 from __future__ import annotations
 

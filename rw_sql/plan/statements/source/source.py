@@ -82,9 +82,9 @@ def lower_create_source(
 ) -> Plan:
     """Lowers CREATE SOURCE. Checks the statement and the upstream, and resolves the splits' start positions to offsets.
 
-    ``is_shared`` is the value of the property ``shared`` if the statement does not set this property. For a source that
-    is not shared, each view resolves the start positions itself. ``is_of_table`` is True if CREATE TABLE creates the
-    source for its table. Only such a source may have a change format.
+    ``is_shared`` is the default for the property ``shared`` if the statement does not set this property. For a source
+    that is not shared, each view resolves the start positions itself. ``is_of_table`` is True if CREATE TABLE creates
+    the source for its table. Only such a source may have a change format.
     """
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("source", name):
@@ -148,8 +148,8 @@ def lower_create_source(
 
 
 def _with_columns(statement: CreateSource, snapshot: Snapshot, inspector: Inspector) -> CreateSource:
-    """Returns ``statement``. If it omits the columns and the connector can list the upstream's columns, the result has
-    the upstream's columns."""
+    """Returns ``statement``. If ``statement`` omits the columns, and the connector can list the upstream's columns, the
+    result has the upstream's columns."""
     if statement.columns or not lists_columns(statement):
         return statement
     blank = columns_of({"no_column_yet": "INT"}, statement.name.span)
@@ -285,8 +285,8 @@ def lower_pause_all_sources(statement: PauseAllSources, snapshot: Snapshot) -> P
 
 def lower_resume_source(statement: ResumeSource, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """Lowers RESUME SOURCE, which removes the source's own pause, but not a pause by PAUSE ALL SOURCES. The statement
-    also assigns the splits that the source does not read yet. Example: while the source is paused, a user adds a topic
-    to its properties."""
+    also assigns the splits that the source does not read yet, for example because a user added a topic to the
+    properties of the paused source."""
     source = find_source(snapshot, statement.name)
     own = [record for record in snapshot.all("pause") if record.source_id == source.id]
     held = [record for record in snapshot.all("pause") if record.source_id is None]
@@ -331,7 +331,8 @@ def lower_resume_all_sources(statement: ResumeAllSources, snapshot: Snapshot, in
     stay paused.
 
     Like RESUME SOURCE, the statement assigns the splits of topics that were added to a source's properties. Therefore,
-    with the startup mode ``latest``, reading of these topics begins at the ends that the splits have at this statement.
+    with the startup mode ``latest``, the source begins to read these topics at the ends that their splits have when
+    this statement runs.
     """
     held = [record for record in snapshot.all("pause") if record.source_id is None]
     if not held:

@@ -36,8 +36,8 @@ def with_generated_names(
 
 
 def with_kept_names(current: CreateSource | CreateTable, wanted: _ReadT) -> _ReadT:
-    """Returns ``wanted``, the new definition of a source. If it has the same connector as the definition ``current``,
-    the result takes the names that ``wanted`` lacks from ``current``."""
+    """Returns ``wanted``, the new definition of a source. If ``wanted`` has the same connector as the definition
+    ``current``, the result takes the names that ``wanted`` lacks from ``current``."""
     kind = names_upstream(connector_of(wanted) or "")
     if kind is None or connector_of(current) != connector_of(wanted):
         return wanted

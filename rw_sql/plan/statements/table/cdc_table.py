@@ -136,7 +136,7 @@ def lower_alter_table_rate_limit(statement: AlterSet, snapshot: Snapshot) -> Pla
     """Lowers ALTER TABLE t SET backfill_rate_limit, which changes the maximum number of rows per second that are read
     from the snapshot of t's upstream table.
 
-    The new limit restarts the reader of the table's source.
+    The change of the limit restarts the reader of the table's source.
     """
     table = find_table(snapshot, statement.name)
     if table.live_from is None:

@@ -1,8 +1,9 @@
 """Lowers ALTER TABLE … ADD, DROP and RENAME COLUMN. These statements do not rewrite existing rows.
 
 An added column is NULL in existing rows until records replace these rows. Views and sinks that were created before the
-column do not see it. A dropped column is hidden, but its values stay in the table's files. A renamed column keeps its
-old name in the files, and in the source because records use the old name. Only the table's definition has the new name.
+column was added do not see the column. A dropped column is hidden, but its values stay in the table's files. A renamed
+column keeps its old name in the files, and also in the source, because the records use the old name. Only the table's
+definition has the new name.
 """
 
 from __future__ import annotations
@@ -116,7 +117,8 @@ def _source(snapshot: Snapshot, table: TableRecord, name: Name) -> SourceRecord:
 
 
 def lower_refresh_table_schema(statement: AlterRefreshSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """Lowers ALTER TABLE … REFRESH SCHEMA, which adopts the newest schema of the registry and appends its new columns.
+    """Lowers ALTER TABLE … REFRESH SCHEMA, which adopts the newest schema of the schema registry and appends the
+    columns of its new fields.
 
     If a column was dropped, the statement does not add a column for the same field again. Raises SqlError if the newest
     schema lacks a column or changes its type.
@@ -241,8 +243,8 @@ def _told(stored: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def _gone(table: TableRecord) -> frozenset[str]:
-    """The names of the dropped columns and of their fields, in lower case. The source's log still contains the values
-    of these fields."""
+    """The names of a table's dropped columns and of the fields from which they were read, in lower case. The source's
+    log still contains the values of these fields."""
     return frozenset(name.lower() for name in (*table.dropped_columns, *table.dropped_fields))
 
 
@@ -386,8 +388,8 @@ def _redefined(
 
 
 def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTableRenameColumn) -> None:
-    """Raises SqlError if a view or sink sees the column, and its query may already use the new name for something
-    else."""
+    """Raises SqlError if a view or sink that sees the column has a query that may already use the new name for
+    something else."""
     old, new = statement.column, statement.new_column
     knowing = users_of_new_name(snapshot, table, old, new)
     if knowing:

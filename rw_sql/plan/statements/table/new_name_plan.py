@@ -35,7 +35,7 @@ def new_name_plan(
     """The plan that renames an object to ``new``.
 
     ``kind`` is the kind of the operation, such as RENAME TABLE. ``change`` is the word in the column ``change`` of the
-    object's result row, such as RENAMED. ``span`` is the place for errors.
+    object's result row, such as RENAMED. ``span`` is the place in the statement to which errors point.
     """
     changes: list[Change]
     readers: tuple[ObjectRecord, ...]

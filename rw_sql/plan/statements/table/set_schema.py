@@ -1,4 +1,4 @@
-"""Lowers ALTER … SET SCHEMA. Other objects that read or use the moved object continue to do so."""
+"""Lowers ALTER … SET SCHEMA. Other objects that read or use the moved object continue to read or use it."""
 
 from __future__ import annotations
 

@@ -70,8 +70,8 @@ def following(snapshot: Snapshot, changes: tuple[Change, ...]) -> tuple[Change, 
 
 
 def without_tables(changes: tuple[Change, ...]) -> tuple[Change, ...]:
-    """Returns the changes without the changes to tables. :func:`following` derives these from the changes to the
-    tables' sources."""
+    """Returns the changes without the changes to tables. :func:`following` derives the changes to tables from the
+    changes to the tables' sources."""
     return tuple(c for c in changes if not (isinstance(c, PutObject) and isinstance(c.record, TableRecord)))
 
 

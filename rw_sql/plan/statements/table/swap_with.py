@@ -75,7 +75,7 @@ def _goes_on(snapshot: Snapshot, reader: Named, one: Named, other: Named) -> Res
 
 
 def _find(statement: AlterSwap, name: Name, snapshot: Snapshot) -> Named:
-    """Does the same as find_named, except that the error for an object of another kind names its kind."""
+    """Does the same as ``find_named``, except that the error for an object of another kind names this other kind."""
     wanted = statement.kind.lower().replace(" ", "_")
     last = object_name(name)
     found = find_relation(snapshot, last) or snapshot.find("sink", last)

@@ -63,7 +63,7 @@ _PASSING = (
     "SUSPENDED",
 )
 """The first words of the stall reasons that end without a new rebuild. When the cause of such a stall is gone, the job
-of the rebuild continues where it stopped. If the statement is repeated, it does not start the rebuild again."""
+of the rebuild continues where it stopped. Therefore, repeating the statement does not start the rebuild again."""
 
 
 def lower_alter_materialized_view_query(
@@ -159,7 +159,7 @@ def _why_unchanged(
 ) -> str | None:
     """Returns the reason why a statement with the same definition need not rebuild a view; None if the view must be
     rebuilt. ``under_way`` is the view's rebuild in progress; None if there is none. ``to_be`` is the record that the
-    view will have after this rebuild. Without a rebuild in progress, it is the view's present record."""
+    view will have after this rebuild. Without a rebuild in progress, ``to_be`` is the view's present record."""
     if gains_columns(snapshot, to_be):
         return None
     if under_way is None:
@@ -175,8 +175,8 @@ def _means_the_same(view: MaterializedViewRecord, definition: CreateMaterialized
 
 
 def gains_columns(snapshot: Snapshot, view: MaterializedViewRecord) -> bool:
-    """True if a view with the same definition would get more columns now. This is the case if the view's query selects
-    columns by ``*``, and columns were added to an input after the view was created."""
+    """True if a view that is created now with the definition of ``view`` would get more columns than ``view`` has,
+    because its query selects columns by ``*``, and columns were added to an input after ``view`` was created."""
     return bool(unseen_columns(snapshot, view)) and not view_definition(view.definition).columns
 
 
@@ -198,7 +198,7 @@ def _rebuilds(
     now: int,
 ) -> list[RebuildRecord]:
     """The records of the rebuilds, each with the view's new definition and the histories that the rebuild reads. If a
-    rebuild of the same view is in progress, the new record replaces its record."""
+    rebuild of the same view is in progress, the new record replaces the record of that rebuild."""
     found: list[RebuildRecord] = []
     next_id = then.next_id
     for old, new, histories in remade:
@@ -221,8 +221,8 @@ def _rebuilds(
 
 def is_rebuild_stalled(snapshot: Snapshot, inspector: Inspector, view: MaterializedViewRecord) -> bool:
     """True if the rebuild of the view, or of one of its dependents, is STALLED for a reason that does not end by
-    itself. Example: records of the history have expired upstream. In this case, the statement starts the rebuilds
-    again."""
+    itself, for example because records of the history have expired upstream. In this case, repeating the statement
+    starts the rebuilds again."""
     ids, statuses = {view.id, *(found.id for found in snapshot.dependents_of(view.id))}, inspector.jobs.statuses()
     jobs = [rebuild_job(rebuild) for rebuild in snapshot.all("rebuild") if rebuild.view_id in ids]
     found = (statuses[job] for job in jobs if job in statuses)
@@ -288,8 +288,8 @@ def _carried_over(
 
 
 class ReaderCannotFollowError(SqlError):
-    """Raised if the query of ``view`` cannot be replaced, because the view ``reader``, which reads it, could not follow
-    the change. Example: ``reader`` would lose a column.
+    """Raised if the query of ``view`` cannot be replaced, because the view ``reader``, which reads ``view``, could not
+    follow the change. For example, ``reader`` would lose a column.
 
     ``reader_id`` is the id of ``reader``, and ``why`` is the reason.
     """
@@ -362,8 +362,8 @@ def _require_shared(snapshot: Snapshot, view: MaterializedViewRecord, span: Span
 
 
 def _feeds(snapshot: Snapshot, found: PlannedQuery) -> list[Change]:
-    """The changes that enable the change feeds of those inputs whose rows can be replaced. The new query needs these
-    feeds."""
+    """The changes that enable the change feeds of those inputs whose rows can be replaced, because the new query needs
+    these feeds."""
     inputs = [record for record in map(snapshot.get, found.inputs) if isinstance(record, MaterializedViewRecord)]
     return [
         PutObject(record=replace(record, has_change_feed=True))

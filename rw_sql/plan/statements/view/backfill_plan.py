@@ -1,7 +1,6 @@
-"""Plans the backfill of a new or rebuilt view. The plan determines which existing records of each source the view
-reads.
+"""Plans the backfill of a new or rebuilt view: determines which existing records of each source the view reads.
 
-The plan is stored in the commit that creates or rebuilds the view.
+The commit that creates or rebuilds the view stores the result.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ def with_rate_limit(statement: Limited, limit: str) -> Limited:
     """Returns the statement with the session's rate limit. A statement that has its own limit, or that creates nothing
     to backfill, is returned unchanged. If the session has no limit, the statement is returned unchanged too.
 
-    A table has a backfill only if it is a table of a change data capture source. Its backfill is the snapshot.
+    Of the tables, only a table of a change data capture source has a backfill: its snapshot.
     """
     is_filled = not isinstance(statement, CreateTable) or statement.cdc_table is not None
     if limit == NO_LIMIT or not is_filled or any(option.key == RATE_LIMIT for option in statement.options):
@@ -299,14 +298,14 @@ def _without_lost(
     is_started: bool,
 ) -> tuple[list[SplitHistory], int]:
     """Returns the splits, and the number of records that no longer exist. The field ``term`` of a returned split is the
-    result of :func:`_term`. Its field ``gone`` contains the offsets whose records the view cannot read or must not
+    result of :func:`_term`. The field ``gone`` contains the offsets whose records the view cannot read or must not
     read.
 
     ``missing`` are the offsets without rows in the log. If the upstream has lost the record of a row that was deleted
     from the log, the upstream may have another record at the same offset. The other record is not part of the history,
     because the source did not read it. ``is_started`` is True if the view has a startup mode of its own. If this mode
     begins at or after the first lost offset of a split, the log's rows from lost records are older than the view's
-    start. In this case, the view does not read these rows.
+    start, so the view does not read them.
     """
     if upstream is None:
         return [replace(split, term=positions.states[split.split].term) for split in splits], 0
@@ -420,10 +419,10 @@ def _latest(
 ) -> dict[str, int]:
     """Returns, for each split, the offset at which reading begins with the startup mode ``latest``.
 
-    If the split existed at CREATE SOURCE, the offset is the split's end at that time. If the upstream has since lost
-    records before this end, the offset is the first lost offset. For a partition that was added to a topic after CREATE
-    SOURCE, the offset is that of the partition's first record. For a topic to which the source was moved, the offset is
-    the one at which the source began to read.
+    If the split existed at CREATE SOURCE, the result is the split's end at that time or, if the upstream has since lost
+    records before this end, the first lost offset. For a partition that was added to a topic after CREATE SOURCE, the
+    result is the offset of the partition's first record. For a topic to which the source was moved, the result is the
+    offset at which the source began to read.
     """
     born = History.from_text(source.birth).splits if source.birth else ()
     ends = {split.split: split for split in born}

@@ -41,7 +41,7 @@ def lower_rebuild_materialized_view(
     """Lowers REBUILD, which builds a new table for the view from the splits that the view's sources have now.
 
     With CASCADE, the statement also rebuilds the views that depend on this view. The statement fails if sinks depend on
-    the view. Without CASCADE, it also fails if views depend on the view. The dependents have read rows that the rebuilt
+    the view and, without CASCADE, if views depend on the view, because the dependents have read rows that the rebuilt
     view may not contain.
     """
     view = find_view(snapshot, statement.name)

@@ -107,8 +107,8 @@ def debezium_changes(records: StepsT, key: EventKey, *, ignore_key: bool, has_ty
     """Extracts the changes of FORMAT DEBEZIUM. The record's value is the envelope, either at the top level or in
     ``payload``.
 
-    A record without a value deletes the row that has the record's key. If ``ignore_key`` is True, the keys of records
-    are not read, and a record without a value contains no change.
+    A record without a value deletes the row that has the record's key. If ``ignore_key`` is True, this does not apply:
+    the keys of records are not read, and a record without a value contains no change.
 
     If ``has_types`` is True, the result also has the column TYPES with the types in the records' embedded schemas.
     """
@@ -242,8 +242,8 @@ def canal_changes(records: StepsT, key: EventKey) -> StepsT:
     """Extracts the changes of FORMAT CANAL. In a record, ``data`` contains the rows of one statement of the database.
     For each row, ``old`` contains the values that an update replaced.
 
-    The database's statement may change a row several times, and may give a row the former key of another row. For each
-    key, the result contains only the last change in the record.
+    One statement of the database may change a row several times, and may give a row the former key of another row.
+    Therefore, the result contains only the last change in the record for each key.
     """
     read = _read(records, f"isDdl BOOLEAN, type STRING, data ARRAY<{_FIELDS}>, old ARRAY<{_FIELDS}>")
     event = f.col(_EVENT)
@@ -284,8 +284,8 @@ def _read(records: StepsT, schema: str) -> StepsT:
 
 
 def _exact(records: StepsT, name: str, into: str) -> StepsT:
-    """Adds the column ``into`` to the records. It contains the bytes of the column ``name`` as text in a form that can
-    be parsed; NULL if the bytes are not UTF-8, or if the text contains an invalid escape."""
+    """Adds the column ``into`` to the records. The new column contains the bytes of the column ``name`` as text in a
+    form that can be parsed; NULL if the bytes are not UTF-8, or if the text contains an invalid escape."""
     return records.withColumn(into, once(f.when(is_text(f.col(name)), exact(with_end(f.col(name))))))
 
 
@@ -338,8 +338,8 @@ def _moved(row: Column, old: Column, keys: Sequence[str]) -> Column:
 
 
 def _last_of_each_key(changes: Column, keys: Sequence[str]) -> Column:
-    """Returns the changes of a record without those that precede another change to the same key. Changes that lack a
-    column of the key are kept, because they become errors."""
+    """Returns, of the changes of a record, only the last change to each key. Changes that lack a column of the key are
+    kept too, because they become errors."""
 
     def key(change: Column) -> Column:
         parts = [
@@ -378,8 +378,8 @@ def _record_keys(key: EventKey) -> Column:
     record's key is invalid or lacks one of the columns.
 
     With TEXT and BYTES, the record's key is the value of the single column. With JSON, the record's key is an object
-    with the columns. For a single column, it may also be the column's value as JSON. For a column whose values are
-    strings, such a value must be quoted. Unquoted text would be valid JSON only by chance (``12``, ``true``).
+    with the columns or, for a single column, the column's value as JSON. If the values of this column are strings, the
+    value must be quoted, because unquoted text would be valid JSON only by chance (``12``, ``true``).
     """
     names = key.columns
     if key.encode == "BYTES":

@@ -91,9 +91,8 @@ def wider_scale(precision: int, scale: int) -> int:
     """Returns the scale of the type DECIMAL(38, scale) with which ``from_json`` reads the numbers of a decimal column.
     ``precision`` and ``scale`` are those of the column.
 
-    This type has more digits after the point than the column. These digits show which numbers do not fit the column.
-
-    If a number has more digits before the point than this type allows, it is read as text.
+    This type has more digits after the point than the column, so digits that do not fit the column are read and can be
+    detected. A number with more digits before the point than this type allows is read as text.
     """
     return max(scale, WIDEST - min(precision - scale, 14))
 
@@ -117,7 +116,7 @@ def has_other_number(text: Column) -> Column:
 
 def plain_decimal(encoded: Column, scale: Column) -> Column:
     """Returns the text of a decimal. ``encoded`` is the base64 of the decimal's unscaled value (a big-endian two's
-    complement), and ``scale`` is its scale.
+    complement), and ``scale`` is the decimal's scale.
 
     The result is NULL if ``encoded`` is not base64, if the decimal has more than 38 digits, or if the scale is NULL or
     not between -16,383 and 16,383.

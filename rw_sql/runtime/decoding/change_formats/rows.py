@@ -63,8 +63,8 @@ _BARE = ("BOOLEAN", "SMALLINT", "INT", "BIGINT", "SERIAL", *FLOATING, *TEMPORAL)
 """The types whose values need not be quoted in JSON. Decimals need not be quoted either."""
 _TEXTS, _PREPARED, _COUNTS, _MISFIT = "_rw_texts", "_rw_prepared", "_rw_counts", "_rw_misfit"
 _TOLD = ("NUMERIC", "BIGINT", *FLOATING, "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
-"""The types whose values Debezium encodes in several ways. Only the embedded schema of a record shows which encoding it
-uses."""
+"""The types whose values Debezium encodes in several ways. Only the embedded schema of a record shows which encoding
+the record uses."""
 
 
 def change_rows(records: StepsT, statement: CreateSource) -> tuple[StepsT, Column]:
@@ -106,7 +106,7 @@ def rows_of(
     *,
     has_types: bool = False,
 ) -> tuple[StepsT, Column]:
-    """Does the same as :func:`change_rows` for ``rows``, in which the changes have been extracted. The column CHANGE
+    """Does the same as :func:`change_rows` for ``rows``, the rows with the extracted changes. The column CHANGE
     contains the change of a row. The column CHANGES contains all changes of the row's record. If ``placeholder`` is
     None, records omit no values. If ``has_types`` is True, the column TYPES contains the types from the embedded
     schemas."""

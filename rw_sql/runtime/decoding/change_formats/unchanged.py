@@ -13,7 +13,7 @@ out of line (TOAST), and a large object in Oracle. The form of the placeholder d
 - this map as JSON in a string
 
 Debezium writes the placeholder only in place of a whole value. Therefore, an array or a map that contains the
-placeholder and other elements is data. This module records only the path of an unchanged value. Later,
+placeholder among other elements is an ordinary value. This module records only the path of an unchanged value. Later,
 ``rw_sql/runtime/views/unchanged.py`` copies the value from the existing row.
 """
 

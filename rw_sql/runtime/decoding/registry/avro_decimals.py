@@ -1,9 +1,9 @@
 """Detects values that their columns cannot represent: decimals with more digits than the schema's precision, dates and
 timestamps outside the years 1 to 9999, and strings that are not UTF-8.
 
-If the schema's precision is at most 18 digits, Spark reads only the lowest 64 bits of a decimal's bytes and does not
-check the others. Such decimals are therefore read with a greater precision, and each value is compared with the
-schema's precision.
+If the schema's precision is at most 18 digits, Spark reads only the lowest 64 bits of a decimal's bytes and ignores all
+higher bits. Such decimals are therefore read with a greater precision, and each value is compared with the schema's
+precision.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class FitCheck:
 
 
 def _all(parts: Sequence[tuple[str, Callable[[Column], Column] | None]]) -> Callable[[Column], Column] | None:
-    """Returns a condition on a struct. It is true if the conditions on all fields of the struct are true."""
+    """Returns a condition on a struct. This condition is true if the conditions on all fields of the struct are
+    true."""
     checks = [(name, check) for name, check in parts if check is not None]
     if not checks:
         return None

@@ -36,7 +36,7 @@ _CHANGES, _CHANGE = "_rw_changes", "_rw_change"
 
 
 def row_type(columns: Sequence[ColumnDefinition]) -> str:
-    """The Spark type of a row with these columns."""
+    """The Spark type of a row with the given columns."""
     listed = ", ".join(f"`{column.name.replace('`', '``')}`: {spark_type(column.data_type)}" for column in columns)
     return f"STRUCT<{listed}>"
 

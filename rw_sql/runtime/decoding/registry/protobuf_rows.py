@@ -1,8 +1,8 @@
 """Decodes Protobuf messages to rows with the ``protobuf`` library. Small batches are decoded in this process, and all
 other batches in Spark's Python processes.
 
-A record's id refers to a schema of the registry. This schema is used only to find the record's message type. All
-messages are read with the source's schema.
+The id in a record refers to a schema of the schema registry. This schema is used only to find the record's message
+type: all messages are read with the source's schema.
 """
 
 from __future__ import annotations

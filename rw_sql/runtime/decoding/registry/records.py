@@ -1,4 +1,4 @@
-"""Decodes the values and keys of records whose schema is in a registry.
+"""Decodes the values and keys of records whose schema is in a schema registry.
 
 Afterwards, the module ``decoder`` converts the result to rows of the log.
 """

@@ -96,8 +96,8 @@ class Writers:
 
     @staticmethod
     def of(options: Mapping[str, str], reader: avro.Schema) -> Writers:
-        """Returns the writers for a source. ``options`` are the source's options, with the values of secrets. In the
-        result, no writer is known yet."""
+        """Returns the writers for a source. ``options`` are the source's options, with the values of secrets. The
+        result does not know any writer yet."""
         return Writers(RegistryClient(client_options(options)), reader)
 
     @property
@@ -121,7 +121,7 @@ class Writers:
         return tuple(self._known[head] for head in asked if head in self._known)
 
     def add_versions(self, subject: str) -> None:
-        """Loads all versions of a subject. Raises StalledError like :meth:`known`."""
+        """Loads all versions of a subject. Raises StalledError in the same case as :meth:`known`."""
         try:
             ids = self.client.ids_of(subject)
         except RegistryError as error:
@@ -293,8 +293,9 @@ class Alignment:
         union, the result is the branch that fits. Otherwise, the result is ``writer``.
 
         As in Avro's library, a record type in the writer's union may match although its name differs from the reader's
-        name. It may have one of the reader's aliases as its name, or the reader's name in another namespace. As a last
-        resort, any record type matches. Without a matching alias, both names must be unknown to the other schema.
+        name. Its name may be one of the reader's aliases, or the reader's name in another namespace. As a last resort,
+        a record type with any name matches. If its name is neither the reader's name nor an alias, a record type
+        matches only if the reader's schema lacks its name and the writer's schema lacks the reader's name.
         """
         reader, writer = self._of_reader(reader), self._of_writer(writer)
         if isinstance(reader, list) or not isinstance(writer, list):
