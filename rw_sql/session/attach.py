@@ -1,4 +1,4 @@
-"""The entry points ``connect`` and ``attach``. Both return after ``spark.sql`` of a session accepts rw_sql's
+"""The entry points ``connect`` and ``attach``. When they return, ``spark.sql`` of the session accepts rw_sql's
 statements."""
 
 from __future__ import annotations
@@ -97,10 +97,10 @@ def connect(
     ``warehouse`` is a path or URI (default: ``$RW_SQL_WAREHOUSE`` or, if that is not set, ``./rw_warehouse``).
     ``master`` is Spark's master (default: ``local[*]``), and ``config`` adds Spark settings. ``master`` and ``config``
     take precedence over ``spark-defaults.conf``, which takes precedence over rw_sql's own settings. With
-    ``run_jobs=False``, this process only commits statements. It does not run the jobs, unless another of its sessions
-    is attached with ``run_jobs=True``. ``resource_group`` is the resource group whose jobs this process runs (default:
-    ``default``). Raises SqlError JAVA_MISSING if Java is missing or too old, and SPARK_START if Spark cannot be
-    started.
+    ``run_jobs=False``, this process only commits statements. The process does not run the jobs, unless another of its
+    sessions is attached with ``run_jobs=True``. ``resource_group`` is the resource group whose jobs this process runs
+    (default: ``default``). Raises SqlError JAVA_MISSING if Java is missing or too old, and SPARK_START if Spark cannot
+    be started.
     """
     if resource_group is not None:
         resource_group = require_group_name(resource_group)
@@ -168,8 +168,8 @@ def attach(
     """Attaches an existing session to a warehouse. Afterwards, the session's ``spark.sql`` accepts rw_sql's statements.
 
     If no other process runs the jobs of the resource group (default: ``default``), this process runs them. With
-    ``run_jobs=False``, this session does not make this process run jobs, but other sessions of the process may. A
-    session of Spark Connect never runs jobs: it passes its statements to the process that runs the jobs.
+    ``run_jobs=False``, this session does not make this process run jobs, but another session of the process may do so.
+    A session of Spark Connect never runs jobs: it passes its statements to the process that runs the jobs.
 
     If the session is attached to another warehouse, the call detaches the session from that warehouse. If the call
     fails, the session stays attached to that warehouse.
@@ -234,8 +234,8 @@ def _open_connect(location: Warehouse) -> ConnectRuntime:
 
 def _attach(spark: SparkSession, runtime: AttachedRuntime, present: Attached | None, *, run_jobs: bool) -> Attached:
     """Attaches a session to an open warehouse. ``present`` is the session's present attachment to another warehouse;
-    None if it has none. The jobs of that other warehouse run until the new attachment replaces ``present``. If
-    attaching fails, the session keeps ``present``, and these jobs are not interrupted."""
+    None if the session is not attached yet. The jobs of the other warehouse run until the new attachment replaces
+    ``present``. If attaching fails, the session keeps ``present``, and these jobs are not interrupted."""
     undo = ExitStack()
     try:
         if present is not None:
@@ -285,8 +285,8 @@ def _set_aside(attached: Attached) -> None:
 
 
 def _return_to(attached: Attached, served: Sequence[str]) -> None:
-    """Reverts :func:`_set_aside`. ``served`` are the addresses of the metrics servers that it ended. Logs a failure as
-    a warning and does not raise it."""
+    """Reverts :func:`_set_aside`. ``served`` are the addresses of the metrics servers that :func:`_set_aside` has
+    ended. A failure is logged as a warning and not raised."""
     attached._restore_views()
     for where in served[len(attached._runtime.servers) :]:
         try:
@@ -320,7 +320,8 @@ def detach(spark: SparkSession) -> None:
 
 
 def _release(runtime: AttachedRuntime) -> None:
-    """Counts one session less for a warehouse. If no session is left, stops the warehouse's jobs in this process."""
+    """Decreases the number of sessions that are attached to a warehouse by one. If no session is left, stops the
+    warehouse's jobs in this process."""
     runtime.users -= 1
     if runtime.users == 0:
         for uri in [uri for uri, known in _runtimes.items() if known is runtime]:
@@ -332,7 +333,7 @@ def _release(runtime: AttachedRuntime) -> None:
 
 
 def _remove_files(runtime: AttachedRuntime) -> None:
-    """Removes the files that contain secrets from the executors, unless this process still has a warehouse open."""
+    """Deletes, on the executors, the files that contain secrets, unless this process still has a warehouse open."""
     if isinstance(runtime, WarehouseRuntime) and not _runtimes and runtime.context.sessions.is_alive():
         remove_files(runtime.context.sessions.spark)
 
@@ -345,7 +346,7 @@ def _for_spark(spark: SparkSession, text: str) -> str:
 
 
 def _refuse_call(spark: SparkSession, call: str, name: str) -> None:
-    """Raises SqlError if ``call``, a method of PySpark, would write or cache ``name`` and this is an object of
+    """Raises SqlError if ``call``, a method of PySpark, would write or cache ``name``, and ``name`` is an object of
     rw_sql."""
     attached = attached_to(spark)
     if attached is not None:
@@ -368,8 +369,8 @@ def _stop_all() -> None:
 
 
 def status_shown(attached: Attached) -> AbstractContextManager[None]:
-    """A context manager for running a session's statement. Meanwhile, it shows the statement's status at a prompt or in
-    a notebook."""
+    """A context manager for running a session's statement. Inside the ``with`` block, the statement's status is shown
+    at a prompt or in a notebook."""
     return shown(attached, partial(statement_progress, attached))
 
 

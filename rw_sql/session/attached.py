@@ -76,8 +76,8 @@ TOOK_EFFECT = "the statement took effect"
 _COMPLETE = "the statement itself is complete, but its result is not shown"
 
 _CATALOG_NAME = "rw_"
-"""The prefix of the names of the catalog's views. Before a Spark statement with this prefix runs, the metastore writes
-its pending rows, so that the statement can read them."""
+"""The prefix of the names of the catalog's views. Before a Spark statement that contains this prefix runs, the
+metastore writes its pending rows, and the statement can therefore read these rows."""
 
 
 class AttachedRuntime(Protocol):
@@ -91,7 +91,7 @@ class AttachedRuntime(Protocol):
 
     @property
     def owner(self) -> Owner | None:
-        """The owner in this process, which runs the jobs or waits to take them over; None if there is none."""
+        """The :class:`Owner` of this process, which runs the jobs or waits to take them over; None if there is none."""
         ...
 
     def run(self, text: str, statement: Statement, state: SessionState) -> Table:
@@ -135,8 +135,8 @@ class WarehouseRuntime:
         return self.executor.run(statement, state)
 
     def run_jobs(self) -> None:
-        """Lets this process run the warehouse's jobs from now on, unless another process runs them. Does nothing after
-        the first call."""
+        """Lets this process run the warehouse's jobs from now on, unless another process runs them. Only the first call
+        has an effect."""
         if self.owner is None:
             owner = Owner(self.context)
             owner.start()
@@ -163,7 +163,7 @@ class Attached:
     warehouse.
 
     The attribute ``ask`` is a function that is called with a :class:`Question` before each unsafe statement, and
-    returns True to confirm the statement. It is None if no user can answer.
+    returns True to confirm the statement. ``ask`` is None if no user can answer.
     """
 
     def __init__(self, spark: SparkSession, runtime: AttachedRuntime) -> None:
@@ -209,7 +209,7 @@ class Attached:
             logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
 
     def _current_schema(self) -> str:
-        """The first existing schema of the search path; ``public`` if none of them exists."""
+        """The first existing schema of the search path; ``public`` if none of the schemas in the search path exists."""
         return next((s for s in self._state.search_path if is_schema(self._seen, s)), PUBLIC)
 
     def _frame(self, table: Table) -> DataFrame:
@@ -242,8 +242,8 @@ class Attached:
 
     @property
     def why_ended(self) -> str | None:
-        """The reason why this process has stopped running the jobs for good. None if it has not stopped or never ran
-        them."""
+        """The reason why this process has stopped running the jobs for good. None if this process still runs the jobs,
+        or has never run them."""
         owner = self._runtime.owner
         return owner.why_ended if owner is not None else None
 
@@ -254,8 +254,8 @@ class Attached:
         return None if block is None else "aborted" if block.is_aborted else "open"
 
     def abort_block(self) -> None:
-        """Aborts the block, if there is one, after an error. Then COMMIT ends the block with an error, as ROLLBACK does
-        without one."""
+        """Aborts the block, if there is one, after an error. Afterwards, COMMIT raises an error and ends the block;
+        ROLLBACK ends the block without an error."""
         if self._state.block is not None:
             self._state.block.is_aborted = True
 
@@ -352,7 +352,7 @@ class Attached:
             raise
 
     def _store_errors(self) -> AbstractContextManager[None]:
-        """A context manager that converts errors of the store to SqlErrors, which state that nothing was changed."""
+        """A context manager that converts errors of the store to SqlErrors with a message that nothing was changed."""
         return store_errors(self._runtime.context.sessions.require_alive)
 
     def _show(self, *, is_moved: bool) -> None:
@@ -373,8 +373,8 @@ class Attached:
             logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
 
     def dry_run(self) -> DryRun:
-        """Returns an object that explains the statements of a script without running them. It begins with the current
-        catalog and this session's parameters."""
+        """Returns an object that explains the statements of a script without running them. The first statement is
+        explained on the current catalog and with this session's parameters."""
         return DryRun(self._runtime.context, self._state.parameters)
 
     def refuse_changes(self, text: str) -> None:
@@ -485,8 +485,8 @@ def _default_ask() -> Callable[[Question], bool] | None:
     """Returns the function that is asked by default to confirm unsafe statements. At an interactive Python prompt on a
     terminal, this function asks the user. Elsewhere, the result is None.
 
-    This must be determined for each statement. Python sets ``sys.ps1`` only after it has run the startup file, and the
-    startup file may attach the session.
+    The function must be determined again for each statement: Python sets ``sys.ps1`` only after it has run the startup
+    file, and the startup file may attach the session.
     """
     is_prompt = hasattr(sys, "ps1") and sys.stdin is not None and sys.stdin.isatty()
     return _ask_at_prompt if is_prompt else None

@@ -4,11 +4,12 @@ from the jars.
 By the end of its first statement, Spark's JVM has read and verified about 20,000 classes. When a Java process ends,
 Java can write its classes into a file (a dynamic CDS archive, JEP 350), and can later map this file into other
 processes. :func:`class_archive` returns the JVM options that make Java write a new archive or map an existing one. The
-archives are in the user's cache folder. There is one for each combination of a Java version, jars and JVM options.
+archives are in the user's cache folder. There is one archive for each combination of a Java version, jars and JVM
+options.
 
-A JVM of Java 17 that maps a damaged archive ends with a fatal error. Therefore, a new archive is first tested by a
-short-lived JVM that maps it. If the test succeeds, the archive gets its final name. The final name contains the file's
-size in bytes. If the file is truncated later, its size differs from its name, and it is not used.
+A JVM of Java 17 that maps a damaged archive ends with a fatal error. Therefore, a short-lived JVM first tests a new
+archive by mapping it. If the test succeeds, the archive gets its final name, which contains the file's size in bytes.
+If the file is truncated later, its size differs from the size in its name, and the file is not used.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ _CLASS_PATHS = ("SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPA
 contains a folder with files."""
 
 _IN_CI = "CI"
-"""The environment variable that CI services set. There, no new archives are written: the machine is discarded after the
-CI job, so a new archive would never be used. An existing archive is used, for example if the CI service has restored
-the cache folder."""
+"""The environment variable that CI services set. If it is set, no new archive is written: the machine is discarded
+after the CI job, so a new archive would never be used. An existing archive is used, for example if the CI service has
+restored the cache folder."""
 
 _CONFLICTING = re.compile(r"-Xshare|SharedArchiveFile|ArchiveClassesAtExit|AutoCreateSharedArchive|-XX:AOT")
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
@@ -149,8 +150,8 @@ def _archive(given: str, memory: str, class_path: Sequence[Path]) -> ClassArchiv
 
 
 def _is_private(folder: Path) -> bool:
-    """True if the folder belongs to this user and no other user has permission to write to it. This is required because
-    an archive determines the code that the JVM runs."""
+    """True if the folder belongs to this user and no other user has permission to write to it. Other users must not be
+    able to write to the folder, because an archive determines the code that the JVM runs."""
     found = folder.stat()
     return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
 
@@ -175,8 +176,8 @@ def _usable(folder: Path, key: str) -> Path | None:
 
 
 def _accepted(folder: Path, key: str, given: str) -> Path | None:
-    """Returns an archive that an earlier JVM has written and that passes the test of :func:`_is_mappable`. Deletes new
-    archives that fail the test. Returns None if there is no archive that passes."""
+    """Returns an archive that an earlier JVM has written and that passes the test of :func:`_is_mappable`; None if no
+    archive passes. Deletes new archives that fail the test."""
     for new in folder.glob(f"{key}.*.new"):
         class_path = new.with_suffix(".classpath")
         size = new.stat().st_size

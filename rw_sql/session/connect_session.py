@@ -1,8 +1,8 @@
 """Implements a session of Spark Connect that accepts rw_sql's statements.
 
-The process of such a session has no JVM. It passes each rw_sql statement to the warehouse's owner through the catalog
-(:mod:`rw_sql.runtime.remote.remote_executor`) and reads views and tables over Spark Connect. The process and the
-Connect server both need access to the warehouse's files.
+The process of such a session has no JVM. The session passes each rw_sql statement to the warehouse's owner through the
+catalog (:mod:`rw_sql.runtime.remote.remote_executor`) and reads views and tables over Spark Connect. The process and
+the Connect server both need access to the warehouse's files.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def is_connect_session(spark: object) -> bool:
 class ConnectRuntime:
     """A warehouse in a process without a JVM. The owner runs the statements of this process.
 
-    This class neither creates nor migrates the warehouse. If the path exists only on the owner's machine, creating a
-    warehouse would make a second, empty one on this machine. After a migration, an owner with an older version of
-    rw_sql could not start again. Raises SqlError UNDEFINED_OBJECT if the warehouse does not exist, and NOT_SUPPORTED if
-    it must be migrated first.
+    This class neither creates nor migrates the warehouse. If the warehouse's path exists only on the owner's machine,
+    creating the warehouse would make a second, empty warehouse on this machine. After a migration, an owner with an
+    older version of rw_sql could not start again. Raises SqlError UNDEFINED_OBJECT if the warehouse does not exist, and
+    NOT_SUPPORTED if it must be migrated first.
     """
 
     owner: Owner | None = None
@@ -129,8 +129,8 @@ class ConnectAttached(Attached):
     @contextmanager
     def _server_errors(self, done: str) -> Iterator[None]:
         """A context manager that raises errors of the Connect server as SqlError SPARK_ENDED. ``done`` is the part of
-        the message that states which effects remain. If it states that nothing changed, an open BEGIN UNSAFE block is
-        aborted."""
+        the message that states which effects remain. If ``done`` states that nothing changed, an open BEGIN UNSAFE
+        block is aborted."""
         try:
             yield
         except PySparkException as error:

@@ -67,7 +67,7 @@ def java_program() -> Path:
 
 def java_version() -> str:
     """The output of ``java -version`` for the Java that Spark starts: version, vendor and build. Raises SqlError RW404
-    like :func:`check_java`."""
+    in the same cases as :func:`check_java`."""
     check_java()
     return _suitable[java_program()]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rw_sql.plan.result.plan import Table
 
 MOST_ROWS = 1000
-"""The maximum number of rows that a result shows. A script that needs more rows should write them to a table."""
+"""The maximum number of rows that a result shows. A script that needs more rows should write its result to a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +75,8 @@ def rows_of(table: Table, *, most: int = MOST_ROWS) -> Rows:
 
 
 def local_zone() -> tzinfo | None:
-    """The time zone that a Spark session started by this process would have. This is the zone in
-    ``spark-defaults.conf``; None if that file sets no valid zone, which means the zone of this process."""
+    """The time zone that a Spark session started by this process would have: the zone in ``spark-defaults.conf``. If
+    that file sets no valid zone, the result is None, which means the zone of this process."""
     try:
         name = defaults_of_file().get(TIME_ZONE)
     except (OSError, ValueError):  # Spark reports a file that cannot be read.

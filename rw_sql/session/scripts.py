@@ -42,8 +42,8 @@ def answering(
     answer: Callable[[Question], bool] | None,
     on_progress: Callable[[BackfillProgress], None] | None = None,
 ) -> Iterator[Attached]:
-    """A context manager for running a script. It yields the attached session. The session has the given callbacks until
-    the ``with`` block ends.
+    """A context manager for running a script. The value of the context manager is the attached session, which has the
+    given callbacks until the ``with`` block ends.
 
     ``answer`` is a function that confirms unsafe statements; None if nobody can confirm them. ``on_progress`` is a
     function that receives the progress of a view for which a statement waits. Raises SqlError NO_SESSION if the session
@@ -77,7 +77,7 @@ def run_part(
     """Runs one statement of a script, which is a statement of rw_sql or of Spark. ``on_result`` receives the rows of
     the statement.
 
-    Raises SqlError with its position in the script. It raises SqlError even after a successful statement if the
+    Raises SqlError with its position in the script. Also raises SqlError, after the statement has succeeded, if the
     statement's rows cannot be converted to Python values.
     """
     try:
@@ -152,8 +152,8 @@ def interrupted_at(done: int, total: int, place: str, why: str) -> str:
     """Returns the message after Ctrl-C. The message contains the number of the interrupted statement and the number of
     statements that completed before it.
 
-    ``done`` of the ``total`` statements completed before the interruption. ``place`` is the position of the interrupted
-    statement, and ``why`` is the cause of the interruption. Both are empty if unknown.
+    Of the ``total`` statements, ``done`` statements completed before the interruption. ``place`` is the position of the
+    interrupted statement, and ``why`` is the cause of the interruption. Both are empty if unknown.
     """
     before = {0: "no statement ran before it", 1: "the one before it is complete"}.get(
         done, f"the {done} before it are complete"

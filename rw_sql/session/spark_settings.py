@@ -55,9 +55,9 @@ def session_settings(
     """Returns the settings of a new session. The settings in ``given`` and in ``spark-defaults.conf`` override rw_sql's
     own settings.
 
-    ``needed`` are the settings that Delta needs. Lists in these settings are merged with the user's lists.
-    ``warehouse_dir`` is the default of ``spark.sql.warehouse.dir``. ``defaults`` are further defaults, which the user's
-    settings override.
+    ``needed`` are the settings that Delta needs; if the value of such a setting is a list, the list is merged with the
+    user's list. ``warehouse_dir`` is the default of ``spark.sql.warehouse.dir``. ``defaults`` are further defaults,
+    which the user's settings override.
     """
     own = {**_OWN, **(defaults or {})}
     if warehouse_dir is not None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class TakesStatements(Protocol):
     """The interface through which an attached session handles the text of a call to ``spark.sql``.
 
-    :class:`rw_sql.session.attach.Attached` implements this interface.
+    :class:`rw_sql.session.attached.Attached` implements this interface.
     """
 
     def route(self, text: str) -> Statement | None:
@@ -58,7 +58,7 @@ class TakesStatements(Protocol):
         ...
 
     def abort_block(self) -> None:
-        """Aborts the block after an error. COMMIT then no longer runs its statements."""
+        """Aborts the block after an error. COMMIT then does not run the block's statements."""
         ...
 
 
@@ -72,7 +72,7 @@ def wrap_sql(
 ) -> None:
     """Wraps ``sql`` and ``table`` of PySpark's classes, unless they are already wrapped.
 
-    Statements with arguments are always passed to Spark. Calls on sessions that are not attached use the original
+    Statements with arguments are always passed to Spark. A call on a session that is not attached uses the original
     method.
 
     ``with_schemas`` rewrites the names in a statement to names that Spark can resolve. ``shown`` shows the status of a
@@ -175,7 +175,7 @@ def wrap_table(
 
 
 def wrap_shell_sql(spark: SparkSession) -> None:
-    """Rebinds the pyspark shell's global ``sql`` function to the wrapped method. Until then, it refers to the unwrapped
+    """Rebinds the pyspark shell's global ``sql`` function, which refers to the unwrapped method, to the wrapped
     method."""
     shell = sys.modules.get("__main__")
     bound = getattr(shell, "sql", None)

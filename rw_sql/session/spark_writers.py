@@ -1,4 +1,5 @@
-"""Wraps the methods of PySpark that write or cache a table by its name, so that they do not change rw_sql's objects.
+"""Wraps the methods of PySpark that write or cache a table by its name. The wrappers prevent changes to rw_sql's
+objects.
 
 Without these wrappers, ``df.write.mode("overwrite").saveAsTable("m")`` would silently replace the Spark view of a
 materialized view with a Spark table.
@@ -28,8 +29,8 @@ _WRAPPED = "_rw_sql_original"
 def wrap_writers(refuse: Callable[[SparkSession, str, str], None]) -> None:
     """Wraps PySpark's methods that write or cache a table by its name, unless they are already wrapped.
 
-    ``refuse`` is a function that receives the session, the method's name and the table's name. It raises SqlError if
-    the table is an object of rw_sql.
+    ``refuse`` is a function that receives the session, the method's name and the table's name. ``refuse`` raises
+    SqlError if the table is an object of rw_sql.
     """
     for owner, names, session_of in (
         (DataFrameWriter, ("saveAsTable", "insertInto"), lambda writer: writer._spark),

@@ -83,7 +83,7 @@ class _Filter:
             self._left_out.clear()
 
     def forget(self) -> None:
-        """Drops the hidden lines and stops storing hidden lines, because they would fill the memory of a process that
+        """Drops the hidden lines and stops storing further ones, because they would fill the memory of a process that
         runs for months."""
         with self._lock:
             self._keeps = False

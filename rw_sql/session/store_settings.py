@@ -84,8 +84,8 @@ def store_settings(uri: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def require_store(spark: SparkSession, uri: str) -> None:
-    """Configures a session for a warehouse at this URI, unless rw_sql itself started the session, which then has the
-    required settings.
+    """Configures a session for a warehouse at this URI. Does nothing if rw_sql itself started the session, because the
+    session then has the required settings.
 
     For S3, adds missing settings to the session's Hadoop configuration. If the session has no file system for the
     store, raises SqlError LIBRARY_MISSING with the packages needed to start Spark.

@@ -1,4 +1,4 @@
-"""Escapes control characters in text from upstreams, so that a terminal does not execute them."""
+"""Escapes control characters in text from upstreams. A terminal then does not execute them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Decides from the first words of a statement whether it is a statement of rw_sql or of Spark.
 
-If statements of both rw_sql and Spark can begin with these words, the statement's clauses and object names decide.
+If statements of both rw_sql and Spark can begin with the same words, the statement's clauses and object names decide.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def route(text: str, catalog: CatalogView) -> Statement | None:
 
 
 def ours_in_block(text: str) -> Iterator[tuple[int, int]]:
-    """Finds rw_sql's statements in a block ``BEGIN … END`` of Spark, because such a block cannot contain them. For each
-    such statement, yields the start and the end of the statement's first words. Only statements whose first words
+    """Finds rw_sql's statements in a block ``BEGIN … END`` of Spark, which cannot contain such statements. For each
+    statement found, yields the start and the end of the statement's first words. Only statements whose first words
     cannot begin a Spark statement are found."""
     return (found.span() for start in starts_in_block(text) if (found := _OURS_ALONE.match(text, start)))
 

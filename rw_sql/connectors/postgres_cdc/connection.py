@@ -50,7 +50,7 @@ _ALIVE = {"keepalives": "1", "keepalives_idle": "30", "keepalives_interval": "10
 _UNANSWERED = {"tcp_user_timeout": "60000"}
 """A libpq parameter, in milliseconds: the connection ends if sent packets are not confirmed for a minute. Without this
 parameter, the operating system would send these packets again for a quarter of an hour. Keepalives do not help, because
-no keepalives are sent in the meantime."""
+none are sent while the confirmation of packets is outstanding."""
 
 
 def conninfo(options: Mapping[str, str]) -> dict[str, str]:
@@ -135,8 +135,8 @@ def has_no_encoding(connection: Connection[Any]) -> bool:
 
 
 _REFUSED = ("28", "3D", "42", "0A", "22", "55")
-"""SQLSTATE classes of errors that persist until someone acts: login, database, privileges, unsupported features,
-state of the slot."""
+"""SQLSTATE classes of errors that persist until a user removes their cause: login, database, privileges, unsupported
+features, state of the slot."""
 
 _BUSY = ("55006", "55P03")
 
@@ -175,8 +175,8 @@ def literal(text: str) -> str:
 
 
 def parts_of(table: str) -> tuple[str, str] | None:
-    """Splits ``schema.table``, whose parts may be quoted, into schema and name; None if the string is not such a
-    name."""
+    """Splits ``schema.table``, whose parts may be quoted, into schema and name; None if the string does not have this
+    form."""
     return two_parts(table, '"')
 
 

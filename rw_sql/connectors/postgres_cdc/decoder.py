@@ -80,7 +80,7 @@ class TrackedChange:
 
     ``keys`` are JSON objects: the row's key before and after the change.
 
-    ``again`` is the key after the change if the change omitted values. A TRUNCATE has no keys.
+    ``again`` is the key after the change if the change omitted values; otherwise None. A TRUNCATE has no keys.
     """
 
     table: str
@@ -119,10 +119,10 @@ class Decoder:
 
     ``on_relation`` is called with each Relation message and the position of its transaction, and returns the table, or
     None if the table is not read. If the position is None, the message was received earlier, and the table's columns
-    may have changed since then. ``ignored_to`` is called with each Relation message and its position, and returns the
-    position up to which the changes of the relation are ignored, or -1 if no changes are ignored. The server
-    sends another Relation message only if the relation changes. At the first change after the returned position, the
-    decoder therefore calls ``on_relation`` itself, with the last Relation message.
+    may have changed since then. ``ignored_to`` is called with each Relation message and the position of its
+    transaction. It returns the position up to which the changes of the relation are ignored, or -1 if no changes are
+    ignored. The server sends another Relation message only if the relation changes. At the first change after the
+    returned position, the decoder therefore calls ``on_relation`` itself, with the last Relation message.
     """
 
     def __init__(
@@ -309,7 +309,8 @@ class Decoder:
         both: Any,
         count: int,
     ) -> pa.Array:
-        """Returns the keys before the change. Only deletes, and updates that changed the key, have such a key."""
+        """Returns the keys before the change. Only deletes, and updates that changed the key, have a key before the
+        change."""
         old_key = old.columns(known.key_at)
         if (old_key.kinds != TEXT).any():
             raise CaptureError(

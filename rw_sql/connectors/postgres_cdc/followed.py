@@ -8,8 +8,9 @@ Some changes to rows are not in the stream:
 - column values that an ALTER TABLE replaces
 - changes made while a table or a partition is UNLOGGED
 
-To detect such changes, this module compares the server's catalog with :attr:`TableProgress.traits`: the properties of
-the table, its columns, its partitions and the publication at the previous check.
+To detect that changes are missing from the stream, this module compares the server's catalog with
+:attr:`TableProgress.traits`: the properties of the table, its columns, its partitions and the publication at the
+previous check.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ WHERE a.attrelid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped
 """
 """Queries the columns of a table with their numbers, which are never reused. For each column, also queries the
 transaction that last altered the column, whether the rows that are older than the column have a constant that is only
-in the catalog, and the id of the default. (It does not query the defaults' texts: in some versions, such a query waits
-for locks.)"""
+in the catalog, and the id of the default. (The query does not return the defaults' texts, because in some versions, a
+query of these texts waits for locks.)"""
 
 _WITH_CONSTANTS = 110_000
 """The first version with ``atthasmissing``."""
@@ -162,8 +163,8 @@ def with_begin(progress: TableProgress, position: int | None = None) -> TablePro
 
 
 def after_begin(progress: TableProgress) -> TableProgress:
-    """The progress without BEGIN. After the first change to the present table, no further change may be ignored.
-    Otherwise, a table of rw_sql would keep a row whose insert was read and whose delete was ignored."""
+    """The progress without BEGIN. After the first change to the present table, no further change may be ignored. If a
+    later change were ignored, a table of rw_sql would keep a row whose insert was read and whose delete was ignored."""
     return replace(progress, traits={name: each for name, each in progress.traits.items() if name != BEGIN})
 
 

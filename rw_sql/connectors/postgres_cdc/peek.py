@@ -49,7 +49,7 @@ _FREE_SECONDS, _LOOK_SECONDS = 1.0, 0.02
 def first_at(options: Mapping[str, str], milliseconds: int, position: int, timeout: float) -> int:
     """The position before the first transaction that was committed at or after ``milliseconds``.
 
-    ``position`` is the slot's acknowledged position. Raises CaptureError if the slot may no longer contain such a
+    ``position`` is the slot's acknowledged position. Raises CaptureError if the slot may no longer contain this
     transaction.
     """
     wanted = milliseconds * _MILLI - POSTGRES_EPOCH_MICROSECONDS

@@ -1,8 +1,8 @@
 """Reads from the server's catalog in which files PostgreSQL stores the rows of a table or of its partitions.
 
 While a command such as VACUUM FULL, CLUSTER or TRUNCATE has locked a relation, the relation's size cannot be read
-without waiting. All other properties can be read without waiting. Therefore, maintenance of one table does not stop the
-reader from reading the source's other tables.
+without waiting. All other properties can be read without waiting. Therefore, while such a command runs on one table,
+the reader can still read the source's other tables.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ SELECT s.id::bigint FROM unnest(%s::oid[], %s::text[]) s (id, file)
 WHERE CASE WHEN pg_catalog.pg_relation_size(s.id) = 0 THEN pg_catalog.pg_relation_filenode(s.id)::text = s.file END
 """
 """Queries the relations that have no rows in the given files. The query waits for the locks of a TRUNCATE or a VACUUM
-FULL. After such a command, the query returns the size of a new file, not the size of the file in the transaction's
-snapshot."""
+FULL. After one of these commands, the query returns the size of a new file, not the size of the file in the
+transaction's snapshot."""
 
 _LOCK_MILLISECONDS = 200
 """The maximum time in milliseconds for which the query of the sizes waits for a lock."""

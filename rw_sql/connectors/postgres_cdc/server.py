@@ -57,7 +57,8 @@ class Facts:
     """The state of the server at one moment.
 
     ``slot`` is None if the slot does not exist. ``plugin`` and ``slot_database`` are the slot's plugin and database.
-    ``has_two_phase`` is true if the server sends a transaction of the slot as soon as the transaction is prepared.
+    ``has_two_phase`` is true if the slot was created with ``two_phase``: the server then sends a transaction as soon as
+    the transaction is prepared.
     """
 
     version: int

@@ -1,5 +1,5 @@
-"""Creates the slot and the publication if they do not exist. Drops a slot or publication that this module has created
-when the source no longer needs it."""
+"""Creates the slot and the publication if they do not exist. If this module has created a slot or publication, drops it
+as soon as the source no longer needs it."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def _wait_for_others(connection: Connection[Any], publication: str, timeout: flo
     call has created the publication.
 
     The server decodes a change with the publication as it was when the change was made. If a change is older than the
-    publication, the server would find no publication for it and would end the stream. (The creation of a slot waits for
-    such transactions too, so this wait matters only if the slot already exists.)
+    publication, the server would find no publication for the change and would end the stream. (The creation of a slot
+    waits for these transactions too. The wait of this function therefore matters only if the slot already exists.)
     """
     deadline = time.monotonic() + timeout
     (last,) = connection.execute(b"SELECT txid_snapshot_xmax(txid_current_snapshot())").fetchone() or (0,)

@@ -3,7 +3,7 @@
 A chunk is read in one database snapshot, which determines for each transaction whether the chunk contains the
 transaction's changes. The reader takes the snapshot, reads the present position of the log, and emits the chunk when
 the stream has passed this position. A transaction that committed before this position, but that the snapshot does not
-see, may have changed rows of the chunk. The reader omits the rows that such a transaction changed, because the stream
+see, may have changed rows of the chunk. The reader omits the rows that this transaction changed, because the stream
 contains newer versions of these rows. (DBLog, a similar method, writes marks into the log instead. But if a transaction
 commits before a mark, snapshots may not see the transaction until a synchronous standby confirms it.)
 """
@@ -56,7 +56,7 @@ CHUNK_BYTES = 4 << 20
 FIRST_ROWS, LEAST_ROWS, MOST_ROWS = 2_000, 50, 50_000
 _AGAIN_ROWS = 500
 _READ_AHEAD = 3
-"""The maximum number of chunks that are read ahead before the first of them is emitted."""
+"""The maximum number of chunks that are read before the oldest of them is emitted."""
 
 _IDLE_SECONDS = 1.0
 """The interval in seconds at which the floor (see :meth:`SnapshotThread.floor`) is renewed while no chunk is read."""
@@ -119,7 +119,7 @@ class _Job:
 
 
 class _Write:
-    """A request to write to the log, so that the log's position increases."""
+    """A request to write to the log in order to increase the log's position."""
 
 
 class _Look:
@@ -181,7 +181,7 @@ class SnapshotThread:
             return self._ready[0] if self._ready else None
 
     def write_log(self) -> None:
-        """Requests a write to the log, so that the stream reaches a new position."""
+        """Requests a write to the log. The stream then reaches a new position."""
         with self._changed:
             self._is_write_wanted = True
             self._changed.notify_all()
@@ -383,8 +383,8 @@ class SnapshotThread:
         )
 
     def _locked(self, connection: Connection[Any], name: str) -> CatalogTable:
-        """Locks the table as a SELECT does, so that the table's columns cannot change. This must happen before the
-        snapshot is taken. Returns the table."""
+        """Locks the table as a SELECT does. The table's columns then cannot change. Must be called before the snapshot
+        is taken. Returns the table."""
         schema, plain = named(name)
         try:
             connection.execute(f"LOCK TABLE ONLY {quoted(schema)}.{quoted(plain)} IN ACCESS SHARE MODE".encode())
@@ -403,7 +403,7 @@ class SnapshotThread:
 
     def _bounds(self, table: CatalogTable, next_key: str | None, again: tuple[str, ...]) -> tuple[str, bool]:
         """Returns the WHERE clause of a chunk's query, and whether the query has a LIMIT. Keys are written as untyped
-        literals, so that they get the type and the collation of their columns."""
+        literals, because these get the type and the collation of their columns."""
         left = f"({', '.join(map(quoted, table.key))})"
         if again:
             return f" WHERE {left} IN ({', '.join(_key_literal(table, key) for key in again)})", False
@@ -416,8 +416,8 @@ class SnapshotThread:
 
         The stream lacks the changes that these transactions made before the table was published. A snapshot that was
         taken before the transactions ended would lack these changes too. The function also waits for each transaction
-        that waits for a synchronous standby. The commit of such a transaction is already in the log, where an earlier
-        reader may have read it, but no snapshot sees the transaction yet.
+        that waits for a synchronous standby. The commit of a waiting transaction is already in the log, where an
+        earlier reader may have read it, but no snapshot sees the transaction yet.
         """
         schema, plain = named(name)
         table = f"{quoted(schema)}.{quoted(plain)}"
@@ -439,8 +439,8 @@ class SnapshotThread:
 
     def _position_now(self, connection: Connection[Any]) -> int:
         """Returns the end of the last log record. This position is after all changes that the last snapshot sees. (The
-        insert position may be after a page header. The stream does not reach such a position before the next
-        record.)"""
+        insert position may be after a page header. The stream does not reach the position after a page header before
+        the next record.)"""
         connection.execute(b"SELECT txid_current()")
         row = connection.execute(b"SELECT pg_catalog.pg_current_wal_flush_lsn()::text").fetchone()
         if row is None:

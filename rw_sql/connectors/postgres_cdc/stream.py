@@ -51,7 +51,7 @@ SPOOL_BYTES = 32 << 20
 STATUS_SECONDS = 10.0
 """The interval in seconds between two status messages.
 
-The server drops a silent client after ``wal_sender_timeout`` (60 s by default).
+The server drops a client that has sent nothing for ``wal_sender_timeout`` (60 s by default).
 """
 
 _STATUSES, _MILLISECONDS = 4, 1000
@@ -61,8 +61,8 @@ _KEEPALIVE = struct.Struct(">QqB")
 _STATUS = struct.Struct(">cQQQqB")
 _DATA, _ALIVE = ord("w"), ord("k")
 _BODY = 25
-"""The offset of the content in a message with log data. Before the content are the byte ``w``, the message's position,
-the end of the server's log, and the time."""
+"""The offset in bytes of the content in a message with log data. The content follows the byte ``w``, the message's
+position, the end of the server's log, and the time."""
 
 
 class Stream:

@@ -85,7 +85,7 @@ class CatalogTable:
     columns of the index that is the replica identity. ``membership`` identifies the publication and the table's entry
     in the publication; None if the publication does not exist. ``is_published`` is true if the publication contains the
     table. ``key_order`` are the collations of the key's columns. ``is_key_deferrable`` is true if the primary key is
-    DEFERRABLE, so that PostgreSQL does not use it as the replica identity.
+    DEFERRABLE. PostgreSQL does not use a deferrable key as the replica identity.
     """
 
     schema: str
@@ -266,7 +266,7 @@ _CONSTANT = (r"^'((?:[^']|'')*)'(?:::[\w \"\[\]().,]+)?$", r"^(-?[0-9.]+)$", r"^
 
 def constant_default(expression: str | None) -> str | None:
     """The text of a default if the default is a constant; None if the default is a function or an expression, because
-    only the server can evaluate these."""
+    only the server can evaluate a function or an expression."""
     import re
 
     if expression is None:

@@ -28,8 +28,8 @@ TEXT, NULL, UNCHANGED = ord("t"), ord("n"), ord("u")
 
 _BINARY = ord("b")
 _BLOCK_BYTES = 1 << 18
-"""The size in bytes of the rows that are built at once. The size is small, so that the arrays of indexes for these rows
-fit into the processor's cache."""
+"""The size in bytes of the rows that are built at once. With this size, the arrays of indexes for these rows fit into
+the processor's cache."""
 
 
 class BrokenTupleError(ValueError):
@@ -228,8 +228,8 @@ def _ranges(starts: Numbers, lengths: Numbers) -> Numbers:
 
 
 def converted(cells: Cells, converters: Mapping[int, Callable[[str], str]]) -> Cells:
-    """Returns the cells. The values of some columns are converted by functions, which are given as a map (column →
-    function).
+    """Returns the cells after converting the values of some columns. ``converters`` maps each of these columns to the
+    function that converts its values.
 
     If a function raises ValueError, this error gets the attribute ``cell`` with the pair (column, row), and is raised
     again.
@@ -318,7 +318,7 @@ _KNOWN: dict[tuple[str, ...], _Literals] = {}
 _MOST_KNOWN = 1000
 _LEAST_BUFFER = 16
 """The minimum size of a buffer in bytes. A smaller buffer is extended, because a cell's kind and length are read
-together. This is also done for a NULL at the end of the buffer, although a NULL has no length.
+together. The buffer is also extended for a NULL at its end, although a NULL has no length.
 """
 
 _MOST_BYTES = (1 << 31) - 1

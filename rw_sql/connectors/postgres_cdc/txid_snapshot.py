@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The result of ``txid_current_snapshot()``. It determines which transactions are visible in a database
+    """The result of ``txid_current_snapshot()``, which determines the transactions that are visible in a database
     snapshot."""
 
     minimum: int

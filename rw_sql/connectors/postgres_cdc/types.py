@@ -90,8 +90,8 @@ _WIDTHS = {
     "int2": 2, "int4": 4, "int8": 8, "oid": 8, "float4": 4, "float8": 8,
     "SMALLINT": 2, "INT": 4, "BIGINT": 8, "SERIAL": 8, "REAL": 4,
 }  # fmt: skip
-"""The widths in bytes of PostgreSQL's and rw_sql's types. A declared type must not be narrower than PostgreSQL's. A
-type that is missing is as wide as the widest type."""
+"""The widths in bytes of PostgreSQL's and rw_sql's types. A declared type must not be narrower than PostgreSQL's type.
+A type that is not listed counts as wide as the widest type."""
 
 _WIDEST_DECIMAL = 38
 

@@ -135,7 +135,7 @@ def _server(connection: Connection[Any], options: Mapping[str, str]) -> Iterator
 
 
 def _slot(options: Mapping[str, str], timeout: float, *, is_new: bool) -> Iterator[Lack]:
-    """The unmet requirements on the slot. ``is_new`` is true if the source does not exist yet. In this case, a hint
+    """The unmet requirements on the slot. ``is_new`` is true if the source does not exist yet. A hint for a new source
     must not advise reading the source's tables again."""
     try:
         facts = read_facts(options, timeout)
@@ -313,8 +313,8 @@ def _membership(
 
 def _published_relative(connection: Connection[Any], publication: str, found: CatalogTable) -> tuple[str, str] | None:
     """Returns the schema and the name of a partition or ancestor of the table, if the publication contains one;
-    otherwise None. The publication publishes via the partition root. It therefore publishes each change to a partition
-    as a change to only one table, the topmost ancestor that the publication contains."""
+    otherwise None. The publication publishes via the partition root. Therefore, it publishes each change to a partition
+    as a change to only one table: the topmost ancestor that the publication contains."""
     given = {"publication": publication, "table": found.oid}
     row = connection.execute(_RELATIVES.encode(), given).fetchone()
     return None if row is None else (row[0], row[1])

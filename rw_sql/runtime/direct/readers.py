@@ -88,9 +88,9 @@ class _Reader:
 class DirectReaders:
     """The view's direct readers.
 
-    ``terms`` maps a split to the term (Kafka: leader epoch) of the split's log at the reader's position. The keys are
-    the names of the splits in the view's commits. ``unproved`` are the ranges of the batch in progress, which
-    :meth:`require_same_log` checks.
+    ``terms`` maps a split to the term (Kafka: leader epoch) of the split's log at the reader's position. ``unproved``
+    maps a split to the range of offsets that the batch in progress reads; :meth:`require_same_log` checks these ranges.
+    The keys of both are the split names that the view's commits use.
     """
 
     warehouse: Warehouse
@@ -158,8 +158,7 @@ class DirectReaders:
 
     @property
     def lives(self) -> dict[str, SplitIdentity]:
-        """Maps each split to its cluster and incarnation. The keys are the names of the splits in the view's
-        commits."""
+        """Maps each split to its cluster and incarnation. The keys are the split names that the view's commits use."""
         return {
             commit_key(reader.source.id, split): (state.cluster, state.incarnation)
             for reader in self.readers
@@ -169,8 +168,9 @@ class DirectReaders:
     def align_checkpoint(self, done: int) -> int | None:
         """Aligns the checkpoint with the catalog, after earlier runs of the view are fenced.
 
-        ``done`` is the last batch in the view. If a planned batch must be finished first, sets up the readers for this
-        batch and returns its number. Otherwise, returns None. Raises StalledError if the readers cannot start.
+        ``done`` is the number of the last batch whose rows are in the view. If the checkpoint contains a planned batch
+        that must be finished first, sets up the readers for this batch and returns its number. Otherwise, returns None.
+        Raises StalledError if the readers cannot start.
         """
         alignment = align(
             self.files,
@@ -204,8 +204,8 @@ class DirectReaders:
         return None
 
     def _reached(self, reader: _Reader, since: Mapping[str, int]) -> Mapping[str, SplitState]:
-        """Returns the positions, each with the term of the split's log. If the rows of the last batch are already in
-        the view, the positions are those after this batch."""
+        """Returns the reader's positions, each with the term of the split's log. If the rows of the last batch are
+        already in the view, returns the positions after this batch."""
         if not isinstance(reader.kind, TermConnector):
             return reader.states
         table = self.warehouse.data(self.spec.view_id, self.spec.generation)
@@ -216,8 +216,8 @@ class DirectReaders:
             self.terms.update((commit_key(reader.source.id, split), at) for split, at in reader.terms.known.items())
 
     def _set_up_for(self, batch: int) -> None:
-        """Sets up the readers for a planned batch. Raises StalledError if the records of the batch are not available
-        any more."""
+        """Sets up the readers for a planned batch. Raises StalledError if the upstream does not have the records of the
+        batch any more."""
         head = read_head(self.files)
         record = head.record
         if record is None:
@@ -254,7 +254,8 @@ class DirectReaders:
         return StalledError(f"CHECKPOINT damaged: {what}: {again}", is_final=is_final)
 
     def _has_lost(self, reader: _Reader) -> bool:
-        """True if the upstream has lost records of a planned batch, and perhaps has other records at their offsets."""
+        """True if the upstream has lost records of a planned batch. The upstream may have other records at their
+        offsets."""
         if not isinstance(reader.kind, TermConnector):
             return False
         try:
@@ -298,9 +299,10 @@ class DirectReaders:
         return frame if watermark is None else frame.withWatermark(*watermark)
 
     def know_lines(self, query: DataFrame) -> None:
-        """Records the fragment of each line of the offset log, or checks the fragments that are already recorded.
+        """Records, in the checkpoint, the fragment to which each line of the query's offset log belongs. If the
+        checkpoint already contains this record, compares the query with it.
 
-        Raises StalledError if a fragment cannot be determined, or if it differs from the recorded fragment.
+        Raises StalledError if the fragment of a line cannot be determined, or differs from the recorded fragment.
         """
         marks = {reader.mark: reader.spec.fragment for reader in self.readers}
         lines = tuple(marks.get(_leaf_id(leaf)) for leaf in _leaves(query))
@@ -320,7 +322,7 @@ class DirectReaders:
             write_record(self.files, with_lines(record, lines))
 
     def ranges(self, batch: int) -> dict[str, tuple[int, int]]:
-        """Maps each split to the range that a batch reads. The keys are the names of the splits in the view's commits.
+        """Maps each split to the range that a batch reads. The keys are the split names that the view's commits use.
 
         Raises StalledError if the checkpoint is damaged.
         """
@@ -340,7 +342,7 @@ class DirectReaders:
 
     def begin(self, ranges: Mapping[str, tuple[int, int]], spark: SparkSession) -> None:
         """Begins a batch that reads ``ranges``. The query of the batch runs in the session ``spark``. Until
-        :meth:`read_to` ends the batch, :meth:`require_same_log` checks the batch. Raises StalledError if the stream
+        :meth:`read_to` ends the batch, :meth:`require_same_log` checks ``ranges``. Raises StalledError if the stream
         cannot read a record of the batch, or if an executor is not able to read the batch."""
         require_executors(self.warehouse, spark, self.on_executors)
         self.unproved = {key: (start, end) for key, (start, end) in ranges.items() if end > start}
@@ -362,7 +364,8 @@ class DirectReaders:
                 )
 
     def read_to(self, ranges: Mapping[str, tuple[int, int]]) -> None:
-        """Advances the positions to the ends of ``ranges``, after the batch that reads them is written."""
+        """Advances the positions to the ends of ``ranges``. Must be called after the batch with these ranges is
+        written."""
         self.unproved = {}
         for reader in self.readers:
             reader.positions = {split: ranges[commit_key(reader.source.id, split)][1] for split in reader.positions}
@@ -376,19 +379,19 @@ class DirectReaders:
         return True
 
     def planned(self, ranges: Mapping[str, tuple[int, int]]) -> Planned:
-        """Returns upper limits for the number and the size of a batch's rows. The exact number and size are known only
-        after the batch is read. The limits are estimates, and exist only for a batch of at most :data:`SMALL_ROWS`
-        offsets in a view with one input."""
+        """Estimates the maximum number and the maximum size of a batch's rows. The exact number and size are known only
+        after the batch is read. The result is empty if the batch has more than :data:`SMALL_ROWS` offsets, or if the
+        view has several inputs."""
         offsets = sum(end - start for start, end in ranges.values())
         if offsets > SMALL_ROWS or len(self.spec.inputs) != 1:
             return Planned()
         return Planned(most=SMALL_ROWS, size=offsets * _RECORD_BYTES)
 
     def require_same_log(self) -> None:
-        """Raises StalledError unless the batch came from the expected incarnations of its splits, and from the logs
-        that were read before.
+        """Raises StalledError if a topic was replaced or deleted since the reader began, or if a split's log may have
+        lost records that the reader has read.
 
-        A comparison of ids is sufficient, because a deleted topic's id is never used again.
+        Comparing the ids of the topics is sufficient, because a deleted topic's id is never used again.
         """
         for reader in self.readers:
             if reader.watch is None:
@@ -402,8 +405,9 @@ class DirectReaders:
                 self._note_terms(reader)
 
     def count_errors(self, progress: StreamingQueryProgress | None) -> dict[str, int]:
-        """Maps each source to the number of its records in the last reported batch that could not be decoded. Sources
-        without such records are left out. The result is empty if an earlier call has counted this batch."""
+        """Maps each source to the number of its records in the last reported batch that could not be decoded. The
+        result omits sources without undecodable records. The result is empty if an earlier call has counted this
+        batch."""
         if progress is None or progress.batchId <= self.counted:
             return {}
         self.counted = progress.batchId
@@ -442,7 +446,7 @@ def _leaves(frame: DataFrame) -> list[Any]:
 
 
 def _leaf_id(leaf: Any) -> int | None:
-    """Returns an id that identifies a source of a query within this process. The id stays the same when the query is
-    transformed."""
+    """Returns an id that identifies a source of a query within this process. The id stays the same when Spark
+    transforms the query."""
     output = leaf.output()
     return int(output.apply(0).exprId().id()) if output.size() else None

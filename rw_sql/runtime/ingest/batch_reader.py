@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """A batch that will be read. ``moved`` are its ranges that are not empty, and ``expected`` is the approximate
-    number of its records. ``batch``, ``bucket`` and ``since`` are the values of those columns of the log that depend
-    only on the batch or on the split."""
+    """A batch that will be read. ``moved`` maps each split to its range of offsets, without empty ranges. ``expected``
+    is the approximate number of records in the batch. ``batch``, ``bucket`` and ``since`` are the values of those
+    columns of the log that depend only on the batch or on the split."""
 
     batch: int
     moved: Mapping[str, tuple[int, int]]
@@ -51,11 +51,11 @@ class BatchPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBatch:
-    """A batch that was read. ``small`` has the batch's rows in this process. If it is None, ``spark`` has the batch's
-    records, which Spark decodes and writes. ``fetched`` is the number of records that this process has fetched; None if
-    Spark reads the records. ``unproved`` are the ranges for which the terms of the fetched records (Kafka: leader
-    epochs) do not show that the log still has the last offsets. Before the run commits the batch, it must request the
-    terms of the logs of these ranges."""
+    """A batch that was read. ``small`` contains the batch's rows, if this process has decoded them. If ``small`` is
+    None, ``spark`` contains the batch's records, which Spark decodes and writes. ``fetched`` is the number of records
+    that this process has fetched; None if Spark reads the records. ``unproved`` are the ranges for which the terms of
+    the fetched records (Kafka: leader epochs) do not show that the log still has the last offsets. For these ranges,
+    the run must request the logs' terms from the upstream before it commits the batch."""
 
     small: pa.Table | None
     spark: SparkBatch | None
@@ -77,7 +77,7 @@ class BatchReader:
     schemas: SchemaRecords | MessageRecords | None
 
     def read(self, plan: BatchPlan, frame: DataFrame | None) -> ReadBatch:
-        """Reads a batch. ``frame`` has the records of the batch, if a query reads them.
+        """Reads a batch. ``frame`` contains the records of the batch if a query reads them; otherwise, it is None.
 
         Raises LeftToSparkError if only a query can read the batch.
         """
@@ -118,7 +118,7 @@ class BatchReader:
         return self.opening.kind
 
     def _fetched(self, plan: BatchPlan) -> pa.Table | None:
-        """Fetches the records of a small batch in this process; None if Spark's reader must read the batch."""
+        """Fetches the records of a small batch in this process. Returns None if Spark's reader must read the batch."""
         fetcher = self.opening.fetcher
         if fetcher is None or plan.expected > SMALL_ROWS:
             return None

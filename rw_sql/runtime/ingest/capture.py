@@ -147,7 +147,7 @@ class Capture:
         return capture
 
     def rows(self, taken: tuple[Taken, ...], *, run: int, batch: int, since: int, bucket: int) -> pa.Table:
-        """The log's rows for ``taken``, which are results of :meth:`ChangeReader.take`."""
+        """The rows that a batch adds to the log. ``taken`` are the batch's results of :meth:`ChangeReader.take`."""
         records = pa.concat_tables([each.records for each in taken]) if taken else None
         if records is None:
             raise ValueError("a batch contains records that were already taken")
@@ -178,7 +178,8 @@ class Capture:
         return rows
 
     def marks(self, taken: tuple[Taken, ...]) -> int:
-        """The number of marker rows among the log's rows. These rows do not come from the reader."""
+        """The number of marker rows among the rows that a batch adds to the log. Marker rows show where a repeated
+        snapshot begins or ends; they do not come from the reader."""
         return len(self._marks(taken[-1]))
 
     def require_known(self, taken: tuple[Taken, ...]) -> None:
@@ -257,7 +258,8 @@ class Capture:
         return f"COLUMNS of {change.table} have changed upstream: {', '.join(what)}: {typed}"
 
     def _marks(self, taken: Taken) -> list[dict[str, object]]:
-        """The marker rows of the repeated snapshots that begin or end with the batch ``taken``."""
+        """The marker rows for the repeated snapshots that begin or end with the batch. ``taken`` is the last result of
+        :meth:`ChangeReader.take` in the batch."""
         found: list[dict[str, object]] = []
         for table, spec in self.specs.items():
             _, before = self.tables[table]
@@ -272,13 +274,14 @@ class Capture:
         return found
 
     def progress_after(self, taken: tuple[Taken, ...]) -> dict[str, tuple[str, TableProgress]]:
-        """The progress after a batch."""
+        """The progress of all snapshots after a batch."""
         last = taken[-1].progress
         return {table: (snapshot, last.get(table, progress)) for table, (snapshot, progress) in self.tables.items()}
 
     def stored_with(self, progress: Mapping[str, tuple[str, TableProgress]], *, is_due: bool) -> dict[str, list[str]]:
-        """The progress to store in a commit. The result is the progress of all upstream tables if any part of it has
-        changed since it was last stored, or if ``is_due`` is true. Otherwise, the result is empty."""
+        """The progress to store in a commit. If the progress of any upstream table has changed since it was last
+        stored, or if ``is_due`` is true, the result is the progress of all upstream tables. Otherwise, the result is
+        empty."""
         return written_progress(progress) if is_due or progress != self._written else {}
 
     def _report(self, progress: Mapping[str, tuple[str, TableProgress]]) -> None:
@@ -335,22 +338,23 @@ def rows_by_table(rows: pa.Table) -> dict[str, int]:
 
 
 def _least_bucket(snapshot: Snapshot, spec: IngestSpec) -> int:
-    """The first hour of the log that all tables of the source read. A table reads no rows from before its creation.
+    """The first hour of the log that all tables of the source read. A table reads no rows from the hours before its
+    creation.
 
-    If the clock shows an earlier hour, new rows get this hour; otherwise, the table would ignore these rows. The clock
-    may have been set back since the table was created, or may differ from the clock of the session that created the
-    table.
+    If the clock shows an earlier hour, new rows nevertheless get this first hour, because a table ignores rows of
+    earlier hours. The clock may have been set back since the table was created, or may differ from the clock of the
+    session that created the table.
     """
     found = (snapshot.get(id_) for table in spec.tables for id_ in table.tables)
     return max((each.live_from.hour for each in found if isinstance(each, TableRecord) and each.live_from), default=0)
 
 
 def is_new_upstream(context: Context, snapshot: Snapshot, source: SourceRecord, positions: Positions) -> bool:
-    """True if nothing has been read since the source was created, or since a statement set the source's position to
-    read its tables again.
+    """True if nothing has been read since the source was created, or since a statement set the source's position in
+    order to read the upstream tables again.
 
-    In these two cases, a slot may be created, and the new slot may begin after the source's position. In any other
-    case, a new slot would silently skip changes.
+    In these two cases, the reader may create a slot that begins after the source's position. In any other case, a new
+    slot would silently skip changes.
     """
     kind = connector(source.connector)
     for split, row in snapshot.states(ingest_fragment(source.id)).items():
@@ -364,8 +368,8 @@ def is_new_upstream(context: Context, snapshot: Snapshot, source: SourceRecord, 
 
 
 def _is_restored(context: Context, epoch: int) -> bool:
-    """True if the statement with this epoch restored an earlier position of a source. The slot must then still contain
-    the changes after this position, because tables without a snapshot need these changes."""
+    """True if the statement with this epoch restored an earlier position of a source. Tables without a snapshot need
+    the changes after this position, so the slot must still contain these changes."""
     operation = context.metastore.operation(epoch)
     return operation is not None and operation.kind == UNDO
 
@@ -373,11 +377,11 @@ def _is_restored(context: Context, epoch: int) -> bool:
 def _await_columns(
     context: Context, snapshot: Snapshot, spec: IngestSpec, stored: Mapping[str, tuple[str, TableProgress]]
 ) -> None:
-    """If tables got a column, waits until the jobs of these tables that still run without the column have ended. Such a
-    job would store new rows without the column.
+    """If a column was added to tables, waits until the jobs of these tables that still run without the column have
+    ended. A job without the column would store new rows without the column.
 
-    Raises StalledError if such a job still runs after 20 seconds, in this process or in the process of another resource
-    group.
+    Raises StalledError if a job without the column still runs after 20 seconds, in this process or in the process of
+    another resource group.
     """
     changed = {
         view_job(id_)
@@ -413,13 +417,13 @@ def begin_upstream(
     is_new: bool,
     planned: PlannedOptions = (),
 ) -> SplitState:
-    """Creates the slot and the publication if they are missing and nothing has been read (``is_new``). Adds tables to
-    the publication.
+    """Creates the slot and the publication if they are missing and nothing has been read (``is_new``). Adds the
+    upstream tables ``tables`` to the publication.
 
     ``planned`` are the effective options of the reader, with references in place of the values of secrets.
 
-    Returns the position from which to read. This position is after the stored position only if the slot is new and was
-    created for this source.
+    Returns the position from which to read. This position can be after the stored position only if nothing has been
+    read and a run of this source has created the slot or the publication.
     """
     slot = kind.slot_details(options)
     if is_new and slot is not None and slot.status == "lost":

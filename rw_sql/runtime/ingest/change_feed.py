@@ -2,7 +2,8 @@
 reader.
 
 A thread takes changes from the reader and announces a numbered entry for each batch. While a batch is being written, at
-most one further batch is prepared. Therefore, few changes have to be read again after a stop.
+most one further batch is prepared. Therefore, a stop discards at most two batches of changes, which must then be read
+again.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ WAIT_SECONDS = 0.05
 time."""
 
 FEW_ROWS = 5_000
-"""The maximum number of rows of a batch after which the feed waits (see :class:`ChangeFeed`)."""
+"""After a batch of at most this number of rows, the feed waits before it takes further changes (see
+:class:`ChangeFeed`)."""
 
 QUIET_SECONDS = 10.0
-"""The interval in seconds at which the position is committed if no table changes. After such a commit, the server can
-discard its log up to this position."""
+"""The interval in seconds at which the position is committed while no change arrives. After each of these commits, the
+server can discard its log up to the committed position."""
 
 ASKED_SECONDS = 0.5
 """While no change arrives, the feed checks at this interval (in seconds) whether a FLUSH waits for a position."""
@@ -47,7 +49,7 @@ class ChangeFeed:
     ``position`` and ``progress`` are the values of the last commit. If ``is_new`` is true, the first batch is added at
     once, even without a change, because the position must be recorded. ``wanted`` returns the position for which a
     FLUSH waits. ``batch_seconds`` is the duration of the last batch. After a batch of at most FEW_ROWS rows, the feed
-    waits before it takes further changes. It waits for INTERVAL_FACTOR times this duration, but for at most
+    waits before it takes further changes. This wait lasts INTERVAL_FACTOR times ``batch_seconds``, but at most
     MOST_INTERVAL_SECONDS.
     """
 
@@ -74,7 +76,7 @@ class ChangeFeed:
     def take(self, last_entry: str) -> tuple[Taken, ...]:
         """Returns the changes of a batch: those of all entries that were not taken yet, up to ``last_entry``.
 
-        If the batch is empty because the reader has failed, raises the reader's error.
+        If there is no change because the reader has failed, raises the reader's error.
         """
         upto = int(last_entry)
         with self._changed:

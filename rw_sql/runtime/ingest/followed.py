@@ -22,8 +22,8 @@ MOST_SPLITS = 1000
 """The maximum number of splits that a fetcher follows. Each request of a fetcher names all splits of a server."""
 
 _WAIT_SECONDS = 0.05
-"""The maximum time in seconds for which the fetcher waits for records. A stop therefore waits at most this long for the
-fetcher."""
+"""The maximum time in seconds for which the fetcher waits for records. A stop of the run therefore waits at most this
+long for the fetcher."""
 
 _ASK_SECONDS = 0.5
 """The time in seconds between two requests for the splits' ends while no records arrive. The requests are needed
@@ -31,8 +31,8 @@ because a fetcher may not notice that a split was deleted, or that the split's e
 added."""
 
 _PATIENCE_SECONDS = 5.0
-"""The maximum time in seconds for which the ends of splits may remain unknown. After this time, the run ends, and the
-next start reports the reason."""
+"""The maximum time in seconds for which the ends of splits may remain unknown. After this time, the run ends. The start
+of the next run reports why the ends are unknown."""
 
 
 def may_follow(kind: Connector, fetcher: RecordFetcher | None, splits: int, pace: BatchLimits) -> bool:
@@ -49,7 +49,7 @@ def may_follow(kind: Connector, fetcher: RecordFetcher | None, splits: int, pace
 class FollowedSource:
     """The records of one source after ``positions``. The positions advance with each batch.
 
-    ``require_same`` is a function that raises an error if the upstream has been replaced.
+    ``require_same`` is a function that raises StalledError if the upstream has been replaced.
     """
 
     kind: PooledConnector

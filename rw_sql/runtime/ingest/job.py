@@ -1,5 +1,5 @@
-"""A source's shared reader, which reads from upstream and appends to the log. Small batches may be read by a thread;
-all others are read by a stateless query. The rows of a batch and the positions after the batch are in one commit."""
+"""A source's shared reader, which reads from upstream and appends to the log. A thread may read small batches; a
+stateless query reads all other batches. One commit contains the rows of a batch and the positions after the batch."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NOTE_EVERY = 100
-"""The number of batches after which a run records its positions in the metastore again. The next start then needs to
-read only the later commits."""
+"""The number of batches after which a run records its positions in the metastore again. At its start, the next run then
+needs to read only the commits after this record."""
 
 MOST_NAMED_SPLITS = 1000
 """If a source has at most this number of splits, every commit contains the positions of all splits. Otherwise, a commit
@@ -103,8 +103,8 @@ class Ingest:
     _was_fetched: bool = field(default=False, init=False)
     """True if this process fetched the records of the last batch."""
     unproved: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Those ranges of the batch in progress for which the run must request the terms of the logs before it commits the
-    batch (see :class:`ReadBatch`)."""
+    """The ranges of the batch in progress for which the run must request the logs' terms from the upstream before it
+    commits the batch (see :class:`ReadBatch`)."""
 
     @staticmethod
     def start(
@@ -113,8 +113,8 @@ class Ingest:
         """Claims a run, fences earlier runs, determines the positions, and starts to read.
 
         If this process's last run of the reader ended cleanly, ``before`` is that run, and the new run reuses its
-        resources. ``prepared`` is a warm start, if there is one. Raises StalledError. If the upstream does not respond,
-        the error is raised before anything is written.
+        resources. ``prepared`` is a warm start; None if there is none. Raises StalledError if the run cannot begin. If
+        the upstream does not respond, this error is raised before anything is written.
         """
         try:
             if prepared is not None and not prepared.is_current(spec):
@@ -307,7 +307,7 @@ class Ingest:
             self._write(self._ranges(self.followed.ends), self.batches)
 
     def _write(self, ranges: dict[str, tuple[int, int]], batch: int, frame: DataFrame | None = None) -> None:
-        """Writes a batch. ``frame`` has the records of the batch, if a query reads them.
+        """Writes a batch. ``frame`` contains the records of the batch if a query reads them; otherwise, it is None.
 
         Raises LeftToSparkError if only a query can read the batch.
         """
@@ -347,7 +347,7 @@ class Ingest:
                 note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
 
     def _on_changes(self, capture: Capture, entry: str, batch: int) -> None:
-        """Writes a batch of captured changes. One commit contains rows, position and progress of the snapshots."""
+        """Writes a batch of captured changes: the rows, the position and the snapshots' progress, all in one commit."""
         try:
             taken = capture.feed.take(entry)
         except CaptureError as error:
@@ -382,7 +382,7 @@ class Ingest:
     def _ranges(self, ends: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         """The ranges that a batch has read.
 
-        With at most :data:`MOST_NAMED_SPLITS` splits, includes all splits. Every commit then contains all positions.
+        With at most :data:`MOST_NAMED_SPLITS` splits, includes all splits; every commit then has all positions.
         """
         has_few = len(self.positions) <= MOST_NAMED_SPLITS
         starts = {split: self.positions[split] for split in (self.positions if has_few else ends)}
@@ -397,9 +397,9 @@ class Ingest:
         return self.kind.read_positions(offset)
 
     def _require_same_incarnation(self) -> None:
-        """Raises StalledError unless the batch came from the expected incarnations and the logs that were read before.
+        """Raises StalledError if a topic was replaced or deleted, or if a log may have lost records that were read.
 
-        A comparison of ids is sufficient, because a deleted topic's id is never used again.
+        Comparing the ids of the topics is sufficient, because a deleted topic's id is never used again.
         """
         if self.watch is None:
             return
@@ -446,9 +446,9 @@ class Ingest:
         """Stops the run without waiting for the end of an idle query. If no batch is in progress, returns a function
         that ends the query. Otherwise, does the same as :meth:`stop` and returns None.
 
-        A query that is left running does nothing. Ending it at once could take a tenth of a second, because Spark's
-        thread may be sleeping. If the query is left running, this method does not record the positions. The next run
-        records them, unless it reuses this reader. :meth:`StoppedReader.close` records them too.
+        A query that continues to run after this call does nothing. Ending it at once could take a tenth of a second,
+        because Spark's thread may be sleeping. If the query continues to run, this method does not record the
+        positions, but :meth:`StoppedReader.close` or the next run does, unless the next run reuses this reader.
         """
         end = None
         try:
@@ -480,7 +480,7 @@ class Ingest:
         return end
 
     def note(self) -> None:
-        """Records the reader's positions in the metastore. They then need not be read from the log."""
+        """Records the reader's positions in the metastore. The next run then need not read them from the log."""
         note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
         fault("ingest.after_note")
 

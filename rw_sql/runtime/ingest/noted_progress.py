@@ -19,8 +19,8 @@ _NOTE = "tables.json"
 
 
 def stored_progress(warehouse: Warehouse, source: SourceRecord) -> dict[str, tuple[str, TableProgress]]:
-    """Maps each upstream table to the name and the progress of its snapshot. These come from the newest commit of the
-    log that contains them. If no commit after the note contains them, they come from the note."""
+    """Maps each upstream table to the name and the progress of its snapshot. The values come from the newest commit of
+    the log that contains such values. If no commit after the note contains any, the values come from the note."""
     noted_at, noted = _note(warehouse, source)
     for version, commit in standing_commits(warehouse, warehouse.data(source.id, source.generation)):
         if version <= noted_at:

@@ -80,7 +80,7 @@ class ReaderQuery:
         return self.context.warehouse.read_text(f"{self.checkpoint}/offsets/{batch}").split("\n")[2]
 
     def has_completed(self, batch: int) -> bool:
-        """True if the query has recorded that a batch is complete. The query records this after the batch is
+        """True if the query has recorded that a batch is complete. The query makes this record after the batch is
         written."""
         return self.context.warehouse.exists(f"{self.checkpoint}/commits/{batch}")
 
@@ -95,7 +95,7 @@ class ReaderQuery:
         return thread
 
     def remove_others(self) -> None:
-        """Removes the checkpoints of all other runs."""
+        """Removes the checkpoints of all runs of the reader other than this run."""
         for name in self.context.warehouse.list_names(self._checkpoints):
             if name != str(self.run):
                 self.context.warehouse.remove(f"{self._checkpoints}/{name}")

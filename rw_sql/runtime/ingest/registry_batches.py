@@ -1,8 +1,8 @@
 """Writes large batches of records whose schemas are in a registry. Normally, the records are read only once.
 
-A large batch is first decoded with the schemas known so far. A record with another schema becomes an error row in the
-written files. If the registry has this schema, the schema is fetched, and the batch is read and written again. This is
-possible because the first files are not committed yet.
+A large batch is first decoded with the schemas known so far. A record with an unknown schema becomes an error row in
+the written files. If the registry has this schema, the schema is fetched, and the batch is read and written again. The
+second attempt is possible because the files of the first attempt are not committed yet.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ def write_by_known_schemas(
     rows: Callable[[frozenset[bytes]], DataFrame],
     write: Callable[[DataFrame, Callable[[Sequence[AddAction | RemoveAction]], None]], None],
 ) -> None:
-    """Decodes the batch's rows with the schemas that are known so far, and calls ``write`` with these rows. Repeats
-    this until the registry has no further schema of the batch's records.
+    """Decodes the batch's rows with the schemas that are known so far, and calls ``write`` with these rows. If the
+    written files show that the registry has further schemas of the batch's records, decodes and writes the batch again
+    with these schemas too.
 
-    ``rows`` decodes the batch with the schemas that have the given heads. ``path`` is the path of the table to which
-    ``write`` adds rows. The second argument of ``write`` is a check of the written files, which ``write`` must call
-    before the commit. Raises StalledError if the registry does not respond.
+    ``rows`` returns the batch's rows, decoded with the schemas of the given heads (see :class:`SparkBatch`). ``path``
+    is the path of the table to which ``write`` adds rows. The second argument of ``write`` is a check of the written
+    files, which ``write`` must call before the commit. Raises StalledError if the registry does not respond.
     """
     if not schemas.known_heads:
         schemas.add_versions()

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def was_discovered(context: Context, running: IngestSpec, wanted: JobSpec | None) -> bool:
-    """True if a restart only adds splits that were discovered, not splits that a statement added. In this case, the
-    reader may finish its batch before the restart."""
+    """True if a restart only adds splits that the process discovered upstream, and no splits that a statement added.
+    Before a restart for this reason, the reader may finish its batch."""
     if not isinstance(wanted, IngestSpec) or not only_adds_splits(running, wanted):
         return False
     operation = context.metastore.operation(wanted.since)
@@ -29,8 +29,8 @@ def only_adds_splits(running: IngestSpec, wanted: IngestSpec) -> bool:
 
 
 def goes_on_with_more(before: JobSpec, wanted: JobSpec) -> bool:
-    """True if ``wanted`` only adds splits to ``before``, the specification of a failed run. In this case, the cause of
-    the failure probably still exists."""
+    """True if ``wanted`` only adds splits to ``before``, the specification of a failed run. The additional splits have
+    probably not removed the cause of the failure."""
     if isinstance(before, IngestSpec) and isinstance(wanted, IngestSpec):
         return only_adds_splits(before, wanted)
     if not isinstance(before, ViewSpec) or not isinstance(wanted, ViewSpec):

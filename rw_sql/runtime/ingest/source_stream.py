@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 class SourceStream:
     """The stream of one run of a reader, and the fetcher of its small batches. Not thread-safe.
 
-    At first, ``session`` is the session of the reader's last run in this process (or None). Later, it is the session of
-    this run. A run without a query opens a session only when a batch needs Spark. For a connector that reads ranges,
-    ``feed`` has the ranges of each batch after the stream is opened. If ``may_follow`` is true, the run may begin
-    without a query.
+    At first, ``session`` is the session of the reader's last run in this process, or None. Later, it is the session of
+    this run. A run without a query opens a session only when a batch needs Spark. If the connector reads ranges,
+    ``feed`` contains the ranges of each batch as soon as the stream is open. If ``may_follow`` is true, the run may
+    begin without a query.
     """
 
     context: Context
@@ -67,8 +67,8 @@ class SourceStream:
             prepare(partial(self.fetcher.connect, tuple(states)), "connecting")
 
     def stream(self, states: Mapping[str, SplitState]) -> DataFrame:
-        """Returns a stream that begins at the positions ``states``. This is the open stream, if it begins there, and
-        otherwise a new stream."""
+        """Returns a stream that begins at the positions ``states``: the open stream if it begins at these positions,
+        and otherwise a new stream."""
         if self._begun is not None and self._begun[0] == states:
             # Another thread has opened the stream. This call makes the connector's classes visible to this thread too.
             self.context.sessions.load(packages_of(self.kind, self.statement))
@@ -105,7 +105,7 @@ class SourceStream:
             self.feed.close()
 
     def release_session(self) -> None:
-        """Releases the session for use by another query. Before this call, the queries of this run must have ended.
+        """Releases the session for use by another query. Must be called only after the queries of this run have ended.
         Afterwards, no later run can reuse the session."""
         session, self.session = self.session, None
         if session is not None:

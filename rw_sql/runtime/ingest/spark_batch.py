@@ -42,22 +42,22 @@ class SparkBatch:
     since: Mapping[str, int]
 
     def rows(self, heads: frozenset[bytes] | None = None) -> DataFrame:
-        """The log's rows. If ``heads`` is given, the records are decoded with the schemas of these heads; otherwise,
-        with those of the known heads."""
+        """The batch's rows, with the log's columns. If ``heads`` is given, Spark decodes the records with the schemas
+        of these heads; otherwise, with the schemas of the known heads."""
         known = self.records
         if self.schemas is not None:
             known = self.schemas.rows(known, self.heads if heads is None else heads)
         return self.decoder.rows(known, batch=self.batch, bucket=self.bucket, since=self.since)
 
     def collected(self, schema: pa.Schema) -> pa.Table:
-        """Collects the log's rows into this process, with the columns of ``schema``."""
+        """Collects the batch's rows into this process, with the columns of ``schema``."""
         return as_stored(self.rows().toArrow(), schema)
 
     def write(
         self, output: JobOutput, ranges: dict[str, tuple[int, int]], *, expected: Expected, save: SaveFiles | None
     ) -> None:
-        """Appends the rows to the log. If ``save`` is given, ``save`` writes the files with the rows; otherwise, Spark
-        writes them."""
+        """Appends the batch's rows to the log. If ``save`` is given, ``save`` writes the files with the rows;
+        otherwise, Spark writes these files."""
         write = partial(
             output.append_frame,
             batch=self.batch,

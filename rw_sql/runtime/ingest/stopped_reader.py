@@ -31,9 +31,9 @@ def end_for_good(reader: Ingest, end: Callable[[], None]) -> None:
 
 @dataclass(slots=True)
 class StoppedReader:
-    """A stopped reader. ``query`` is done when the reader's query has ended. ``reader`` is the reader itself, if it
-    ended cleanly a short while ago; otherwise None. ``prepared`` is the warm start of the next run; None if it is not
-    being prepared."""
+    """A stopped reader. The future ``query`` is done when the reader's query has ended. ``reader`` is the reader
+    itself, if it ended cleanly a short while ago; otherwise None. ``prepared`` is the future of the next run's warm
+    start; None until :meth:`prepare` starts the preparation."""
 
     query: Future[None]
     reader: Ingest | None

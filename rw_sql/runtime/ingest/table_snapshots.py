@@ -2,7 +2,7 @@
 
 All tables that read an upstream table share the snapshot of the upstream table. The name of a snapshot lists the tables
 that share the snapshot. Another snapshot begins only if the stored snapshot does not serve all of these tables, for
-example because a table needs rows that it did not read.
+example because a table needs rows that the stored snapshot did not read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PART = re.compile(r"([0-9]+)\.([0-9]+)(?:\.([0-9]+))?(-?)")
 
 
 def begins_anew(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgress]]) -> bool:
-    """True if another snapshot of an upstream table begins. This is the case if no snapshot is stored, or if the stored
+    """True if another snapshot of an upstream table begins, because no snapshot is stored, or because the stored
     snapshot does not serve all tables that read the upstream table. ``stored`` maps each upstream table to the name and
     the progress of its snapshot."""
     known = stored.get(table.upstream)
@@ -90,8 +90,8 @@ def uncovered(name: str, reads: Sequence[TableRead]) -> tuple[TableRead, ...]:
 
 
 def continues(name: str, reads: Sequence[TableRead]) -> bool:
-    """True if one of the tables in ``reads`` has been kept up to date since the snapshot ``name`` began. In this case,
-    the reader must not omit changes to the upstream table."""
+    """True if one of the tables in ``reads`` has been kept up to date since the snapshot ``name`` began. For such a
+    table, the reader must not omit any change to the upstream table."""
     known = _parsed(name)
     return any(_was_read(read, known, reads) for read in reads)
 
@@ -127,8 +127,8 @@ def _have_rows(name: str, reads: Sequence[TableRead]) -> bool:
 
 
 def _is_unbound(progress: TableProgress, reads: Sequence[TableRead]) -> bool:
-    """True if the snapshot has read no row, and no table still keeps rows of an earlier snapshot. In this case, the
-    reader need not read the log's changes to an earlier upstream table of the same name."""
+    """True if the snapshot has read no row, and no table still has rows of an earlier snapshot. If an earlier upstream
+    table had the same name, the reader then need not read the log's changes to that earlier table."""
     return bool(progress.kept_for) and _is_unread(progress) and not continues(progress.kept_for, reads)
 
 

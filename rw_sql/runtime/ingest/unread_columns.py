@@ -1,5 +1,5 @@
-"""Stores the columns that were added to upstream tables and that tables of the source lack. The source's notice in SHOW
-JOBS shows these columns."""
+"""Stores the columns that were added to upstream tables, but that tables of the source lack. The source's notice in
+SHOW JOBS shows these columns."""
 
 from __future__ import annotations
 
@@ -66,8 +66,9 @@ class UnreadColumns:
         """The notice about an upstream table. ``tables`` are the tables that read this upstream table. The result is
         None if all of them read every added column.
 
-        ``known`` are the present columns of the upstream table; empty if they are not known yet. Columns that no table
-        lacks any more are forgotten, because a table that is created later leaves them out on purpose.
+        ``known`` are the present columns of the upstream table; empty if they are not known yet. If no table lacks a
+        stored column any more, the column is forgotten, because a table that is created later leaves the column out on
+        purpose.
         """
         columns = {name: kind for name, kind in self.columns.get(table, {}).items() if not known or name in known}
         missing = lacking(tables, known, columns)
@@ -101,8 +102,8 @@ def _fields(table: TableRecord) -> frozenset[str]:
 def lacking(
     tables: Sequence[TableRecord], known: Collection[str], added: Collection[str]
 ) -> dict[str, list[TableRecord]]:
-    """Maps each upstream column in ``added`` to the tables that lack this column. ``known`` are the other upstream
-    columns.
+    """Maps each upstream column in ``added`` to the tables that lack this column. ``known`` are the upstream columns
+    that are not in ``added``.
 
     If at least one table reads a column, the result for this column contains only those of the other tables that read
     all columns in ``known``. The remaining tables leave out columns on purpose.

@@ -97,8 +97,8 @@ class WarmStart:
         )
 
     def is_current(self, spec: IngestSpec) -> bool:
-        """True if the preparation is still valid. This is the case if the catalog has not changed, and the upstream's
-        state was read less than a second ago."""
+        """True if the preparation is still valid: the catalog has not changed, and the upstream's state was read less
+        than a second ago."""
         is_recent = time.monotonic() - self.at < _GOOD_SECONDS
         return is_recent and self.spec == spec and self.context.metastore.snapshot().epoch == self.snapshot.epoch
 

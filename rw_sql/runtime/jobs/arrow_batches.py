@@ -5,9 +5,9 @@ batch, Spark still reads the records and runs the tasks. Arrow decodes the recor
 tasks, in Spark's Python processes. A small batch is decoded in this process, because Spark would spend most of the time
 on planning.
 
-:mod:`rw_sql.runtime.decoding.json_blocks` decides for each record whether Arrow can decode it. Spark decodes the other
-records of a large batch. If Arrow cannot decode a record of a small batch, Spark decodes the whole batch. The rows are
-therefore the same as without Arrow.
+:mod:`rw_sql.runtime.decoding.json_blocks` decides for each record whether Arrow can decode it. In a large batch, Spark
+decodes the records that Arrow cannot decode. If Arrow cannot decode a record of a small batch, Spark decodes the whole
+batch. The rows therefore equal those that Spark alone would decode.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ smaller batch may also be large; see :func:`is_large`. Arrow decodes only large 
 other batches, starting these processes would take longer than Arrow saves."""
 
 _REST_BATCHES = 20
-"""If Arrow could decode less than half of the records of a large batch, Spark decodes about this number of large
-batches without trying Arrow. If Arrow could not decode a record of a small batch, Spark decodes this number of small
-batches."""
+"""If Arrow could decode less than half of the records of a large batch, Spark decodes about this number of the
+following large batches without trying Arrow. If Arrow could not decode a record of a small batch, Spark decodes this
+number of the following small batches."""
 
 _TYPES = {
     "BIGINT": pa.int64(),
@@ -118,8 +118,8 @@ _without: WeakSet[SparkContext] = WeakSet()
 class ArrowBatches:
     """Decodes the batches of one source with Arrow. For large batches, Arrow also writes the rows to Parquet files.
 
-    ``is_shared`` is true if Spark's Python processes can write to the warehouse. They cannot write to a warehouse in an
-    object store; Spark then decodes all large batches.
+    ``is_shared`` is true if Spark's Python processes can write to the warehouse. These processes cannot write to a
+    warehouse in an object store. In an object store, Spark therefore decodes all large batches.
     """
 
     statement: CreateSource
@@ -157,8 +157,8 @@ class ArrowBatches:
     ) -> pa.Table | None:
         """The log's rows, with the columns of ``schema``, for a small batch that this process has fetched.
 
-        Returns None if Spark must decode the batch. This is the case if Arrow cannot decode all of its records, or has
-        failed on one of the last ``_REST_BATCHES`` small batches.
+        Returns None if Spark must decode the batch, because Arrow cannot decode all of its records, or because Arrow
+        has failed on one of the last ``_REST_BATCHES`` small batches.
         """
         if self._small_rest:
             self._small_rest -= 1
@@ -231,8 +231,8 @@ class ArrowBatches:
 
         For records that Arrow does not decode, ``rows_of`` makes the table's rows with Spark, and ``by_spark`` saves
         these rows. If Spark's Python processes cannot run Arrow, returns None and leaves no files. Raises MiscountError
-        if the driver does not find a file that a task reports, or if Spark reads another number of records than Arrow
-        has left undecoded.
+        if the driver does not find a file that a task reports, or if the number of records that Spark reads differs
+        from the number that Arrow has left undecoded.
         """
         spark, parts = records.sparkSession, f"{folder}.parts"
         warehouse.remove(parts)
@@ -374,7 +374,7 @@ def _text(raw: Column) -> Column:
 
 
 def _texts(records: pa.Table) -> pa.Array:
-    """Does the same as :func:`_text` for records that this process has in memory."""
+    """Does the same as :func:`_text`, but for records that this process has in memory."""
     suffix = _SUFFIX.encode()
     return pa.array(
         (
@@ -387,7 +387,7 @@ def _texts(records: pa.Table) -> pa.Array:
 
 def _read_again(records: DataFrame, kept: tuple[str, ...], files: list[str]) -> DataFrame:
     """Reads the undecoded records, which the tasks have written to ``files``. The result has the columns of
-    ``records``. A column is NULL if it is neither the record's value nor in ``kept``; no code reads such a column."""
+    ``records``. Columns other than the record's value and those in ``kept`` are NULL; no code reads them."""
     known = {column.name: column for column in records.schema.fields}
     schema = StructType([StructField(VALUE, BinaryType()), *(known[name] for name in kept)])
     frame = records.sparkSession.read.schema(schema).parquet(*files)

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_NEEDED = 64
-"""The maximum number of successive small batches after which a thread takes the query's place. At first, one small
-batch is sufficient. Whenever the thread starts a query, the required number is doubled up to this maximum, because
-starting a query takes as long as several batches."""
+"""The upper limit of the number of successive small batches after which a thread takes the query's place. At first, one
+small batch is sufficient. Whenever the thread starts a query, this number is doubled up to the limit, because starting
+a query takes as long as several batches."""
 
 _LOOK_SECONDS = 0.005
 _END_SECONDS = 10.0
@@ -54,7 +54,7 @@ class BatchMode:
 
     ``start_query`` starts a query at the run's position, and ``end_query`` ends the query. ``has_completed`` returns
     True if the query has completed the batch with the given number. (A query completes a batch some time after it has
-    written the batch.) ``open`` prepares the thread's first batch after a query. It returns False if a query must
+    written the batch.) ``open`` prepares the thread's first batch after a query, and returns False if a query must
     continue. ``has_next`` looks for the thread's next batch, and ``write_next`` writes this batch. Both functions may
     raise LeftToSparkError. After a call of ``has_next`` that finds no batch, the thread waits ``look_seconds`` before
     the next call. ``interval_seconds`` and ``interval_factor`` determine the minimum time between two batches of the

@@ -21,10 +21,10 @@ continues, but it can commit nothing after :meth:`StreamingRun.forbid`."""
 
 
 INTERVAL_FACTOR = 3.0
-"""The minimum time between the starts of two small batches of a source, as a multiple of the first batch's duration.
-Without this minimum, the commits of a source could cause too many batches in the source's views. Records that arrive
-continuously are written up to twenty times a second on idle cores, and less often on busy cores, where a batch takes
-longer. A record that arrives alone is written at once."""
+"""The minimum time between the starts of two successive small batches of a source, as a multiple of the earlier batch's
+duration. Without this minimum, the commits of a source could cause too many batches in the source's views. Records that
+arrive continuously are written up to twenty times a second on idle cores, and less often on busy cores, where a batch
+takes longer. A record that arrives alone is written at once."""
 
 MOST_INTERVAL_SECONDS = 0.25
 """The upper limit, in seconds, of the minimum time that results from ``INTERVAL_FACTOR``."""
@@ -35,8 +35,8 @@ class BatchThread:
     called. Thread-safe."""
 
     def __init__(self, name: str, write: Callable[[str, int], None], *, interval_seconds: float = 0.0) -> None:
-        """``write`` is a function that writes one batch. It receives the batch's number twice: as text and as an
-        integer. ``interval_seconds`` is the minimum time between the starts of two batches."""
+        """``write`` is a function that writes one batch. The function receives the batch's number twice: as text and as
+        an integer. ``interval_seconds`` is the minimum time between the starts of two batches."""
         self._write = write
         self._interval_seconds = interval_seconds
         self._announced = 0
@@ -62,8 +62,8 @@ class BatchThread:
 
     @property
     def is_running(self) -> bool:
-        """True while the thread runs. This may still be true after :meth:`stop`, if the batch in progress has not ended
-        yet."""
+        """True while the thread runs. The thread may still run after :meth:`stop`, until the batch in progress has
+        ended."""
         return self._thread.is_alive()
 
     @property
@@ -122,8 +122,8 @@ class InputThread(BatchThread):
     ) -> None:
         """``has_input`` is called after each batch, after each :meth:`announce`, and every ``look_seconds``. If
         ``look_seconds`` is 0, there is no pause between two calls; ``has_input`` itself must then wait for input. The
-        minimum time between the starts of two batches is ``interval_factor`` times the duration of the first batch, but
-        at most 0.25 seconds. If ``interval_seconds`` is longer, it is the minimum time instead."""
+        minimum time between the starts of two batches is ``interval_factor`` times the duration of the earlier batch,
+        but at most 0.25 seconds. If ``interval_seconds`` is longer, it is the minimum time instead."""
         super().__init__(name, write, interval_seconds=interval_seconds)
         self._has_input = has_input
         self._look_seconds = look_seconds

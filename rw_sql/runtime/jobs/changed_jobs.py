@@ -1,5 +1,5 @@
-"""Determines the jobs that a catalog requires. The module reuses the known jobs of an earlier snapshot, and derives
-only those jobs again that a later change may affect."""
+"""Determines the jobs that a catalog requires. The module reuses the known jobs of an earlier snapshot. It derives
+again only the jobs that a later change may affect."""
 
 from __future__ import annotations
 

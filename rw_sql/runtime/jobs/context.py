@@ -42,9 +42,10 @@ class Context:
     """One attached warehouse in this process. ``owner`` is this process's name in the lease.
 
     ``group`` is the resource group whose jobs this process runs, if it runs any. ``owning`` is set while this process
-    runs jobs. During this time, ``applied`` contains the epoch that the jobs have adopted, and ``store`` shows whether
-    this process can write to the warehouse. ``lease_watches`` maps resource groups to this process's observations of
-    the groups' leases. ``made`` contains objects that higher-level packages create once per warehouse.
+    runs jobs. During this time, ``applied`` contains the last epoch for which this process has started to change the
+    jobs, and ``store`` shows whether this process can write to the warehouse. ``lease_watches`` maps resource groups to
+    this process's observations of the groups' leases. ``made`` contains objects that higher-level packages create once
+    per warehouse.
     """
 
     warehouse: Warehouse
@@ -62,14 +63,14 @@ class Context:
     made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def note_batch(self, job: str, at_ms: int, seconds: float) -> None:
-        """Records a batch of a job that ended without an error. Jobs at rest that read the output of this job are
+        """Records that a batch of a job ended without an error. Jobs at rest that read the output of this job are
         woken."""
         self.figures.note_batch(job, at_ms, seconds)
         self.wakes.note_batch(job)
 
     def explains(self, error: Exception) -> bool:
-        """True if an error has the same cause as the failure of all writes to the warehouse. The caller need not log
-        such an error, because the common cause is logged once."""
+        """True if all writes to the warehouse currently fail, and ``error`` has the same cause. The caller need not log
+        the error, because the common cause is logged once."""
         return self.store.explains(error, self.warehouse)
 
     def has_owner(self, lease: Lease | None = None) -> bool:
@@ -117,8 +118,7 @@ class Context:
         self, options: PlannedOptions, snapshot: Snapshot, candidates: tuple[SecretRecord, ...] = ()
     ) -> dict[str, str]:
         """The options, with the values of secrets in place of references to secrets. ``candidates`` are secrets that
-        are used instead of the secrets with the same ids in ``snapshot``. Raises SqlError if a secret cannot be
-        read."""
+        replace the secrets with the same ids in ``snapshot``. Raises SqlError if a secret cannot be read."""
         altered = {secret.id: secret for secret in candidates}
         resolved = {key: self._value(value, snapshot, altered) for key, value in options}
         remember_secrets(resolved, connector_names())

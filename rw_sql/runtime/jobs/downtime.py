@@ -76,8 +76,8 @@ def downtime_until(context: Context, group: str, now_ms: int) -> list[Stretch]:
 
     A period is in progress if the group's last heartbeat is late, for example because the machine has slept. For a
     group other than the group of this process, a period is also in progress if the group has no owner. The next
-    heartbeat or the next owner will record this period, but upkeep needs it before then. If such a group never had an
-    owner, the result is one period that ends now.
+    heartbeat or the next owner will record this period, but upkeep needs it before then. If a group other than the
+    group of this process never had an owner, the result is one period that ends now.
     """
     found = downtime(context.warehouse, group, until_ms=now_ms)
     lease = context.metastore.jobs.lease(group)

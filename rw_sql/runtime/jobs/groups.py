@@ -46,8 +46,8 @@ def owned_groups(context: Context) -> frozenset[str]:
 
 def possibly_owned_groups(context: Context) -> frozenset[str]:
     """The groups that have an owner, and the groups that may have an owner. A group may have an owner if the group's
-    last owner is on another machine, and the last heartbeat is old according to this machine's clock. In this case, the
-    clock of the other machine may be wrong.
+    last owner is on another machine, and the last heartbeat is old according to this machine's clock. The owner may
+    still run, because the clock of the other machine may be wrong.
 
     A group is left out after this process has observed the group's lease for LEASE_SECONDS without a renewal.
     """
@@ -77,8 +77,8 @@ def unapplied(context: Context, epoch: int, *, without: str | None = None) -> Ma
     """Returns, by group, the leases of the owners that have not applied ``epoch`` and may still run jobs as they were
     before that epoch.
 
-    ``without`` is a group to leave out; None if no group is left out. A lease is also left out if another process could
-    take it. The owner of such a lease has ended or, in an object store, is fenced.
+    ``without`` is a group to leave out; None if no group is left out. The result omits a lease that another process
+    could take, because the owner of such a lease has ended or, in an object store, is fenced.
     """
     return {
         group: lease
@@ -91,7 +91,7 @@ def _may_run(context: Context, lease: Lease) -> bool:
     """True if the owner of a group may still run jobs.
 
     If the owner is on another machine, the lease renewals that this process observes decide. The stored time of the
-    heartbeat does not decide, because it comes from the other machine's clock.
+    heartbeat does not decide, because this time comes from the other machine's clock.
     """
     at, is_here = now_ms(), lease.host == this_machine()
     if is_here or lease.is_released:

@@ -47,14 +47,14 @@ _LOOK_SECONDS = 0.05
 
 
 def batch_bytes(spark: SparkSession) -> str:
-    """The approximate number of bytes that one batch reads. This number is 256 MiB with at most two cores, and
-    proportionally more with more cores."""
+    """The approximate number of bytes that one batch reads: 256 MiB with at most two cores, and proportionally more
+    with more cores."""
     return f"{_BATCH_BYTES_PER_CORE * max(2, spark.sparkContext.defaultParallelism)}b"
 
 
 def path_of(warehouse: Warehouse, given: ViewInput) -> str:
-    """The path of an input's table. For an external table, also completes the environment variables from which delta-rs
-    reads the settings of the table's store."""
+    """The path of an input's table. For an external table, also sets those environment variables with the settings of
+    the table's store that delta-rs needs and that are missing."""
     if given.path:
         warehouse.files_at(given.path)
     return given.path or warehouse.data(given.id, given.generation)

@@ -34,9 +34,9 @@ HEARTBEAT_SECONDS, STORE_HEARTBEAT_SECONDS = 2.0, 4.0
 interval applies in an object store, where a renewal takes several requests."""
 
 LEASE_SECONDS = 15.0
-"""If an owner has written no heartbeat for this number of seconds, another process may take the lease. The limit does
-not apply to an owner on the same machine if the warehouse is on a local path, because process ids decide there
-(:func:`is_held`).
+"""If an owner has written no heartbeat for this number of seconds, another process may take the lease. If the warehouse
+is on a local path, the limit does not apply to an owner on the machine of that process, because process ids decide in
+this case (:func:`is_held`).
 """
 
 GONE_SECONDS = 120.0
@@ -59,7 +59,8 @@ def new_owner_name(warehouse: Warehouse) -> str:
 
 
 _MARKS = "@"
-"""Separates the marks of the place from the rest of an owner's name. A host name has no such character."""
+"""The character that separates the marks of the place from the rest of an owner's name. A host name does not contain
+this character."""
 
 
 def _place_marks(warehouse: Warehouse) -> set[str]:
@@ -90,8 +91,8 @@ def is_held(lease: Lease | None, *, is_local: bool, now_ms: int) -> bool:
 
     If the warehouse is on a local path and the owner is on this machine, process ids decide. An owner whose Python or
     JVM process still runs keeps the lease regardless of its heartbeat, because this process may have a commit in
-    flight. Otherwise, the heartbeat decides. A late owner then loses the lease even if it is alive. An object store
-    refuses the commits of the late owner after a commit of the new owner.
+    flight. Otherwise, the heartbeat decides. If the heartbeat decides, a late owner loses the lease even if it is
+    alive. An object store refuses the commits of the late owner after a commit of the new owner.
     """
     if lease is None or lease.is_released:
         return False
@@ -182,8 +183,8 @@ class LeaseWatch:
 
     clock: Callable[[], float] = time.monotonic
     _seen: tuple[tuple[str, int], float] | None = None
-    """The last heartbeat, and the time at which this process first saw it. The pair is replaced as a whole, because
-    other threads may read it at the same time."""
+    """The last heartbeat, and the time at which this process first saw this heartbeat. Both values are replaced in one
+    step, because other threads may read the pair at the same time."""
     _renewed: tuple[str, float] | None = None
     """The owner whose renewal of the lease this process saw last, and the latest time at which the owner can have
     written this renewal."""
@@ -271,8 +272,8 @@ def _is_free(old: Lease | None, at: int, *, is_local: bool, watch: LeaseWatch | 
 
     If the heartbeat decides, this function uses the renewals that ``watch`` observes instead of the times in the lease.
     With the times in the lease, an owner whose clock is ahead would keep the lease too long after its end. An owner
-    whose clock is behind would lose the lease at once. A process on the owner's machine has the same clock as the
-    owner, and therefore need not observe an expired lease.
+    whose clock is behind would lose the lease at once. A process on the owner's machine uses the owner's clock, and
+    therefore need not observe an expired lease.
     """
     if old is None or old.is_released:
         return True

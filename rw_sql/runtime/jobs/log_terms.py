@@ -4,8 +4,8 @@ If a log has lost records, it continues with other records at the same offsets, 
 the leader epoch, which grows with each change of a partition's leader. Each commit stores the terms of its positions.
 At its start and for each batch, a run compares these terms with the upstream's terms. A newer term upstream does not
 prove a loss, because every change of the leader starts a term. Therefore, if the upstream's term is newer, the run
-sends a request to find out whether the upstream's log has lost records before the position. A backfill makes the same
-comparison with the terms in its history, before it reads a chunk and before it commits the chunk.
+sends a request to find out whether the upstream's log has lost records before the position. A backfill compares the
+terms in its history with the upstream's terms in the same way, before it reads a chunk and before it commits the chunk.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class LogTerms:
         before the batch is committed.
 
         Raises StalledError in the same cases as :meth:`open`, and if the log may have lost records while the batch was
-        read. In the latter case, the batch must be read again.
+        read. If only a loss during this reading is possible, the batch must be read again.
         """
         try:
             now = self.kind.terms(self.options, tuple(ranges))

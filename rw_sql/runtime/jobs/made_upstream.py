@@ -6,10 +6,10 @@ The objects can therefore be dropped after the source was dropped, even if the s
 by then. The record is written before an object is created. Therefore, neither a failed attempt nor a killed process
 leaves an unrecorded object.
 
-A server may have several addresses. If the connection now names another address than the record, both addresses may
-belong to the same server. Therefore, an object at the recorded address is kept if a source in the catalog uses an
-object of the same name at any address. But if the identities of the servers show that the source uses another server,
-the object is dropped. The same rule applies to a publication at the present address.
+A server may have several addresses. If the connection's present address differs from the address in the record, both
+addresses may belong to the same server. Therefore, an object at the recorded address is kept if a source in the catalog
+uses an object of the same name at any address. But if the identities of the servers show that this source uses another
+server, the object is dropped. A publication at the present address is kept or dropped by the same rule.
 
 Another source may use the objects of a dropped source, for example because a source was created again with the same
 names before the first source's slot could be dropped. Such a source inherits the objects. The inherited objects are
@@ -75,7 +75,8 @@ longer exists would slow down the owner at every statement."""
 
 
 def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
-    """The record of a source's objects upstream. ``slot`` and ``publication`` are true if a run has created them.
+    """The record of a source's objects upstream. ``slot`` is true if a run has created the slot, and ``publication`` is
+    true if a run has created the publication.
 
     If ``is_marked`` is true, the publication counts as created by the source only if the publication has the source's
     mark on the server. Without the mark, the source's attempt to create the publication may have failed, and another
@@ -90,9 +91,9 @@ def note_made(warehouse: Warehouse, source: SourceRecord, options: PlannedOption
     """Records the objects in ``made`` (slot, publication) that a run creates. The record also contains the source's
     current definition and the place that the source's effective ``options`` name.
 
-    Former places stay in the record, because the objects that earlier runs have created there still exist. If the
-    present options name another slot or publication than before, the record no longer states that an earlier run has
-    created this object.
+    Former places stay in the record, because the objects that earlier runs have created there still exist. If the slot
+    or publication that the present options name differs from the earlier one, the record no longer states that an
+    earlier run has created this object.
     """
     _note(warehouse, source, options, made)
 
@@ -192,7 +193,7 @@ def left_slots(context: Context, snapshot: Snapshot, source: SourceRecord) -> It
     source in the catalog reads. Each slot comes with the statement that drops it on the server.
 
     A move to another slot or server leaves such a slot, and so does the UNDO of such a move. The slot stays, because an
-    UNDO may need it. The result omits a slot that a client reads, such as a source of another warehouse, a slot whose
+    UNDO may need it. The result omits a slot that a client (such as a source of another warehouse) reads, a slot whose
     server does not respond, and a slot whose login cannot be read.
     """
     kind, made = connector(source.connector), made_upstream(context.warehouse, source)
@@ -223,8 +224,8 @@ def _is_read(
     snapshot: Snapshot, kind: Connector, connector_name: str, own: PlannedOptions, options: Mapping[str, str]
 ) -> bool:
     """True if a source in the catalog reads the slot that ``own`` names, at this or another address of its server.
-    ``options`` are the resolved options. A slot of the same name counts as read unless its server is certainly another
-    server."""
+    ``options`` are the resolved options. If a source in the catalog reads a slot of the same name at another address,
+    the slot counts as read unless the address certainly belongs to another server."""
     return any(
         _named(kind, own, "slot") == _named(kind, others, "slot")
         or (_is_named(kind, own, others, "slot") and not _is_another_server(snapshot, kind, reader, options))

@@ -46,7 +46,8 @@ class BatchLimits:
 
 
 def pace_of(options: Mapping[str, str], cores: int = 2) -> BatchLimits:
-    """The limits that ``barrier_interval_ms`` and ``source_rate_limit`` (records per second over all splits) define.
+    """The limits that the options ``barrier_interval_ms`` and ``source_rate_limit`` (records per second over all
+    splits) define.
 
     ``cores`` is the number of cores that work on a batch.
     """

@@ -1,8 +1,8 @@
 """Detects owners that no longer write to the warehouse, and determines the reason. The job statuses that such an owner
-has stored are no longer valid.
+stored earlier are no longer valid.
 
 Only the owner itself sees the error with which its writes fail. Other processes see only the age of the owner's
-heartbeat. These processes find the reason through the operating system, without writing anything themselves.
+heartbeat. They find the reason through the operating system, and write nothing themselves.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def obstacle_before(context: Context, lease: Lease) -> Obstacle | None:
     """The obstacle that prevents the holder of a lease from writing to a warehouse on a local path, or None if this
     machine detects no obstacle.
 
-    This machine does not know the mounts and the user of an owner on another machine. For such an owner, only a full
-    file system counts as an obstacle.
+    This machine does not know the mounts and the user of an owner on another machine. For an owner on another machine,
+    only a full file system therefore counts as an obstacle.
     """
     if lease.host != this_machine():
         return visible_obstacle(context.warehouse, is_here=False)

@@ -34,7 +34,7 @@ DISCOVERING = "DISCOVERING"
 
 def require_usable(look: Upstream | SinkLook) -> None:
     """Raises StalledError if the upstream or target does not respond, or if the client refuses the value of an option.
-    Such an error lasts until a statement or the secret's backend changes the value."""
+    If the client refuses a value, the error lasts until a statement or the secret's backend changes the value."""
     if look.refused_key is not None:
         raise StalledError(f"{look.error}: {look.hint}", is_lasting=True)
     if look.error is not None:
@@ -129,8 +129,8 @@ def expired_splits(
     kind: Connector | None = None,
 ) -> Iterator[None]:
     """A context manager in which a reader opens its stream. If the stream raises LostRecordsError for a split that may
-    have lost unread records, raises StalledError with a remedy. The bounds of a split that is empty now do not show
-    such a loss.
+    have lost unread records, raises StalledError with a remedy. If a split is empty now, its bounds do not show whether
+    it has lost records.
 
     The remedy also moves all other splits that are empty now and were not read completely, because they may have lost
     unread records too. Moving an empty split repeats no records. ``kind`` is the source's connector.

@@ -29,8 +29,8 @@ IDLE = "idle: nothing to read, the next record wakes it"
 
 
 def present_statuses(context: Context) -> dict[str, JobStatus]:
-    """The status of each job by its name. If a job's group has no owner, the job is STOPPED, regardless of its last
-    reported status."""
+    """Maps the name of each job to the job's status. If a job's group has no owner, the job is STOPPED, regardless of
+    its last reported status."""
     statuses = dict(context.metastore.jobs.job_statuses())
     owned, snapshot = owned_groups(context), context.metastore.snapshot()
     if context.metastore.jobs.leases().keys() <= {DEFAULT_GROUP} <= owned:
@@ -56,8 +56,8 @@ def as_taken_over(
     statuses: Iterable[JobStatus], snapshot: Snapshot, at_ms: int, group: str = DEFAULT_GROUP
 ) -> list[JobStatus]:
     """The statuses that a new owner of a group reports for the group's jobs before it has started them: STARTING for
-    the jobs that the catalog requires, STOPPED for the others. ``statuses`` are the last statuses of the previous
-    owner. Jobs that are already STOPPED are left out, because this status stays valid."""
+    the jobs that the catalog requires, STOPPED for the jobs that it does not require. ``statuses`` are the last
+    statuses of the previous owner. Jobs that are already STOPPED are left out, because this status stays valid."""
     wanted = desired_jobs(snapshot)
     return [
         replace(status, state=STARTING if status.job in wanted else STOPPED, reason=None, run=None, updated_ms=at_ms)

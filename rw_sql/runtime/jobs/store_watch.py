@@ -116,8 +116,8 @@ class StoreWatch:
         return error is None
 
     def explains(self, error: Exception, warehouse: Warehouse) -> bool:
-        """True if the error of a job has the same reason as the failure of all writes to the warehouse. This reason is
-        logged once for all jobs."""
+        """True if all writes to the warehouse currently fail, and the error of a job has the same reason. This reason
+        is logged once for all jobs."""
         obstacle = obstacle_of(error, warehouse.uri)
         if obstacle is None:
             return False

@@ -39,8 +39,8 @@ GRACE_SECONDS = 1.0
 commits nothing."""
 
 _FIRST_PLAN_SECONDS = 600.0
-"""The maximum time in seconds for which a query without any batch may still be planning its first batch. After this
-time, the query is assumed to have no data to read."""
+"""For this number of seconds after the run's :class:`StreamingRun` was created, a query without any batch is assumed to
+be planning its first batch. After this time, the query is assumed to have no data to read."""
 
 
 class BrokenOffError(Exception):
@@ -68,7 +68,7 @@ class StreamingRun:
         self.thread: BatchThread | None = None
         """The thread that writes the batches in place of a query."""
         self.stall: StalledError | None = None
-        """The error of a batch that ended because the job must stall; None if no batch has ended with such an error."""
+        """The error of a batch that ended because the job must stall; None if no batch has ended for this reason."""
         self.worker: WorkerThread | None = None
         """The thread that wrote the last batch or writes the batch in progress; None if no batch has begun."""
         self._job_id = job_id
@@ -204,7 +204,7 @@ class StreamingRun:
         self._is_stopping = True
 
     def end_query(self) -> None:
-        """Ends the query when a thread takes the query's place."""
+        """Ends the query. A thread calls this method when it takes the query's place."""
         query, self.query = self.query, None
         if query is not None:
             query.stop()
@@ -237,7 +237,7 @@ class StreamingRun:
 
 
 def _innermost(thrown: Any) -> str:
-    """The message of the innermost cause. The outer exceptions only state that a query failed."""
+    """The message of an error's innermost cause. The outer exceptions only state that a query failed."""
     said = ""
     while thrown is not None:
         said = thrown.getMessage() or said

@@ -68,8 +68,8 @@ def why_unreadable(warehouse: Warehouse, path: str, known: str) -> str:
 
     ``known`` is the Delta id of the table that Spark finds at ``path``. Jobs, FLUSH and SHOW JOBS read the table's log
     through the file system of its URI, and open the table with delta-rs. The file system and delta-rs take their keys
-    from the environment, but Spark takes its keys from its own settings. Therefore, jobs, FLUSH and SHOW JOBS may even
-    find another table than Spark finds.
+    from the environment, but Spark takes its keys from its own settings. Therefore, jobs, FLUSH and SHOW JOBS may find
+    a table other than the table that Spark finds, or no table.
     """
     try:
         if latest_version(warehouse, path) < 0:
@@ -84,9 +84,10 @@ def require_table(warehouse: Warehouse, record: ObjectRecord | None) -> None:
     """Raises TableNotFoundError if ``record`` is a table of the user that this process does not find. Raises OSError if
     the table's store does not respond.
 
-    When a view or sink is created, its input tables exist. Later, another program may delete such a table, or a process
-    with another environment may look for the table in another store. A missing table must not be treated as a table
-    without rows. Tables of other objects are not checked, because their jobs may not have created them yet.
+    When a view or sink is created, its input tables exist. Later, another program may delete an input table, or a
+    process with a different environment may look for the table in a different store. A missing table must not be
+    treated as a table without rows. The tables of sources, tables and views of rw_sql are not checked, because their
+    jobs may not have created them yet.
     """
     if isinstance(record, DeltaTableRecord) and latest_version(warehouse, record.path) < 0:
         raise TableNotFoundError(f"there is no Delta table at {record.path}")
@@ -95,8 +96,8 @@ def require_table(warehouse: Warehouse, record: ObjectRecord | None) -> None:
 @contextmanager
 def users_table(record: ObjectRecord | None) -> Iterator[None]:
     """A context manager that converts errors if ``record`` is a table of the user. An error of the table's store, or
-    the error for a missing table, becomes SqlError UPSTREAM_UNREACHABLE, because the table may be in another store than
-    the warehouse. The warehouse itself may be reachable."""
+    the error for a missing table, becomes SqlError UPSTREAM_UNREACHABLE, because the table's store may differ from the
+    warehouse's store. The warehouse itself may be reachable."""
     try:
         yield
     except (OSError, DeltaError) as error:
@@ -120,7 +121,7 @@ updates or deletes."""
 
 
 _REPLACED = ("DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE", "unexpected Delta table")
-"""Parts of the error message that Delta reports if a query's checkpoint refers to another table than the table at the
+"""Parts of the error message that Delta reports if a query's checkpoint refers to a table other than the table at the
 query's path."""
 
 _GONE = re.compile(r"([^/\s]+\.parquet)['\"]?(?: does not exist|$|[.:\s])")

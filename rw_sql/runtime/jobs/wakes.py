@@ -17,7 +17,7 @@ class Wakes:
     """Stores the jobs that should be woken. Thread-safe.
 
     The owner's loop sets ``on_request``. This function is called after a request of a statement, if any job is at rest,
-    and after a batch of a job in :meth:`watch_inputs`. A request has no effect on a job that is not at rest.
+    and after a batch of a job that :meth:`watch_inputs` has set. A request has no effect on a job that is not at rest.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Wakes:
         return at is not None and time.monotonic() - at <= within_seconds
 
     def watch_inputs(self, jobs: frozenset[str]) -> None:
-        """Sets the running jobs whose output is read by a job at rest. Each batch of such a running job is reported to
+        """Sets the running jobs whose output is read by a job at rest. Each batch of these running jobs is reported to
         the owner's loop at once."""
         self._inputs = jobs
 
@@ -63,7 +63,7 @@ class Wakes:
             self._followers[object_id] = (*self._followers.get(object_id, ()), call)
 
     def unfollow(self, object_id: int, call: Callable[[], None]) -> None:
-        """Undoes :meth:`follow`: after further batches for the object, ``call`` is no longer called."""
+        """Undoes :meth:`follow`: ``call`` is not called after later batches for the object."""
         with self._lock:
             left = tuple(other for other in self._followers.pop(object_id, ()) if other != call)
             if left:

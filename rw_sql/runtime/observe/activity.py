@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     from rw_sql.runtime.observe.commit_numbers import CommitCache
 
 WINDOW_MS = 60_000
-"""The length, in milliseconds, of the period before a measurement whose commits determine the rows per second."""
+"""The length, in milliseconds, of the period before a measurement. The rows per second are computed from the commits in
+this period."""
 _MOST_COMMITS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
     """The time of a job's last batch (None if no batch was found), and the number of rows per second that the job has
-    added, replaced or removed during the last minute. For a job with many commits, only the latest commits of this
+    added, replaced or removed during the last minute. For a job with many commits, only the latest commits within this
     minute count."""
 
     last_ms: int | None = None

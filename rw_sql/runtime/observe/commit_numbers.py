@@ -2,7 +2,7 @@
 never changes.
 
 Each scrape of the metrics and each request for the status page needs the numbers of all commits that the readers have
-not read yet. Without this module's cache, each of them would read the files of these commits again.
+not read yet. Without this module's cache, each scrape and each request would read the files of these commits again.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class CommitNumbers:
         return self.added
 
     def has_rows_for(self, upstream: str | None, *, is_feed: bool) -> bool:
-        """True if a reader gets rows from this commit, or may get rows whose number the commit does not show."""
+        """True if a reader gets rows from this commit, or if the commit does not show whether the reader gets any."""
         rows = self.rows_for(upstream, is_feed=is_feed)
         return rows > 0 if rows is not None else self.adds or (is_feed and self.takes)
 
@@ -129,7 +129,8 @@ class CommitCache:
         have no rows for readers of this kind."""
 
     def is_own(self, table: str) -> bool:
-        """True if a table is inside the warehouse. No other table ever reuses the path of such a table."""
+        """True if a table is inside the warehouse. The path of a table inside the warehouse is never used again for
+        another table."""
         return table.startswith(f"{self._warehouse.uri}/")
 
     def id_of(self, table: str) -> str:
@@ -206,8 +207,8 @@ class LogReading:
 
     def newest(self, table: str) -> int:
         """Returns the table's newest version, read at the first call for this table in this measurement; -1 if the
-        table did not exist at that time. If the table's store did not respond to the first call, each call raises the
-        same OSError."""
+        table did not exist at that time. If the table's store did not respond to the first call, every call in this
+        measurement raises the OSError of the first call."""
         found = self._newest.get(table)
         if found is None:
             try:

@@ -74,9 +74,9 @@ def flush(
     source's records. Raises SqlError NOT_APPLIED_YET after ``timeout`` seconds without any progress. A job counts as
     stalled only if it has not recovered within a few seconds (see :class:`StallGrace`).
 
-    ``discover_now`` makes the owner in this process check a source for new splits at once. It is None if the owner is
-    another process, which checks each source at its own interval. ``shown`` is the object from which a status line
-    reads the progress.
+    ``discover_now`` makes the owner in this process check a source for new splits at once. ``discover_now`` is None if
+    the owner is another process, which checks each source at the source's own interval. ``shown`` is the object from
+    which a status line reads the progress.
     """
     limit = StallTimeout(timeout)
     shown = shown if shown is not None else Waiting()

@@ -85,7 +85,7 @@ class Lag:
 def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
     """Returns, for each job, the number of records or rows that the job has not read. For a source, these are records
     of the upstream. For a view or sink, these are rows of the inputs. The number is None if it cannot be determined
-    quickly."""
+    within the time limits of :func:`measure_lag`."""
     found = measure_lag(context, snapshot, with_times=False, table_seconds=ONCE_SECONDS)
     return {job: lag.records for job, lag in found.items()}
 
@@ -206,7 +206,7 @@ def _lags_of_users_tables(context: Context, readers: Iterable[_TableReader], sec
     """The lags of the jobs that read a user's own tables, by job. A lag that is not known after ``seconds`` is absent
     from the result.
 
-    The store of such a table may not respond for a long time. Jobs that read the same tables of the user are measured
+    The store of a user's table may not respond for a long time. Jobs that read the same tables of the user are measured
     together, so that a store that does not respond gets only one request.
     """
     groups: dict[frozenset[str], list[_TableReader]] = {}
@@ -237,8 +237,8 @@ def rows_behind(
     checkpoint: str,
     inputs: tuple[int, ...] | None = None,
 ) -> int | None:
-    """The number of rows that a view or sink has not read; None if this number cannot be found quickly. If ``inputs``
-    is given, only rows of these inputs count."""
+    """The number of rows that a view or sink has not read; None if this number cannot be found within the measurement's
+    time limit. If ``inputs`` is given, only rows of these inputs count."""
     ids = reader.inputs if inputs is None else inputs
     measured = _TableReader(job="", snapshot=snapshot, record=reader, checkpoint=checkpoint, ids=ids)
     if measured.users_tables:

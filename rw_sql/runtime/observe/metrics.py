@@ -268,7 +268,8 @@ class Metrics:
                 yield job, record, self._context.warehouse.data(record.id, record.generation)
 
     def _of_rows(self, snapshot: Snapshot) -> tuple[list[Sample], bool]:
-        """The samples about the counted rows, and True if all tables have been counted at least once."""
+        """Returns the samples about the counted rows. Also returns True if all tables have been counted at least once,
+        and otherwise False."""
         found, is_complete = [], True
         for source_record in snapshot.all("source"):
             if not source_record.is_shared:

@@ -1,8 +1,8 @@
 """Stores, in a compact form, the row counts of the commits that readers of tables have not read.
 
-For a reader that is far behind, each measurement needs these numbers for thousands of commits. The cache of commits
-(``commit_numbers``) stores all numbers of a commit, which takes twenty times the memory. The cache may therefore be too
-small for all unread commits. It would then drop each commit before the next measurement needs this commit again.
+For a reader that is far behind, each measurement needs the row counts of thousands of commits. The cache of commits
+(``commit_numbers``) stores all numbers of a commit, which takes twenty times the memory. That cache may therefore be
+too small for all unread commits, and would then drop each commit before the next measurement needs the commit again.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _MOST_COUNTED = 1_000_000
 bytes."""
 
 _WINDOW_SECONDS = 300.0
-"""The length of a period in seconds. A reader's measurement removes the commits that the reader has not needed for two
-periods. If there is no room for more commits, all commits of a reader are removed if the reader's current period began
-more than three periods ago."""
+"""The length of a period in seconds. A measurement removes the commits that the measured kind of reader has not needed
+for two periods. If there is no room for a new commit, all commits of every kind of reader whose current period began
+more than three periods ago are removed."""
 
 _UNREAD, _UNKNOWN = -2, -1
 
@@ -31,8 +31,8 @@ The last item is True if the reader reads the change feed."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRows:
-    """The number of rows that a reader gets from a commit, and the commit's time. ``rows`` is None if the commit does
-    not show this number."""
+    """``rows`` is the number of rows that a reader gets from a commit; None if the commit does not show this number.
+    ``at_ms`` is the commit's time."""
 
     rows: int | None
     at_ms: int | None
@@ -40,7 +40,7 @@ class CommitRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSum:
-    """The sum over consecutive commits, up to the commit before version ``end``.
+    """The number of rows in consecutive commits, of which the last is the commit before version ``end``.
 
     ``rows`` is None if a commit does not show its number of rows. ``since_ms`` is the time of the first commit with
     rows. ``passed`` is the version of this commit, or ``end`` if no commit has rows.
@@ -66,7 +66,7 @@ class RowSum:
 
 @dataclass(slots=True)
 class _Counted:
-    """The numbers of consecutive commits, beginning with version ``first``.
+    """The row counts and times of consecutive commits, beginning with version ``first``.
 
     ``lowest`` is the lowest version that a measurement has needed since the time ``since``. ``lowest_before`` is the
     lowest version that a measurement needed in the period before ``since``.
@@ -176,8 +176,8 @@ class RowCounts:
             return None if counted is None else counted.get(version)
 
     def put(self, kind: Kind, version: int, found: CommitRows) -> bool:
-        """Stores the numbers of a commit. Returns False, without storing them, if the readers need so many commits that
-        there is no room."""
+        """Stores the numbers of a commit and returns True. If there is no room because the readers need too many
+        commits, stores nothing and returns False."""
         with self._lock:
             now = time.monotonic()
             counted = self._counted.get(kind)
@@ -194,8 +194,8 @@ class RowCounts:
             return True
 
     def _forget_unused(self, now: float) -> None:
-        """Removes all counts of a table and kind of reader for which no measurement has begun a period within the last
-        three periods. For example, the table was dropped or the reader has ended."""
+        """Removes all counts of each table and kind of reader whose current period began more than three periods ago.
+        No measurement needs these counts, for example because the table was dropped or the reader has ended."""
         for kind, counted in list(self._counted.items()):
             if now - counted.since > 3 * _WINDOW_SECONDS:
                 self._size -= len(counted.rows)

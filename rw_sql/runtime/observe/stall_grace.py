@@ -46,7 +46,7 @@ class StallGrace:
         return status if status is not None and self.is_over(status, now_ms()) else None
 
     def is_over(self, status: JobStatus, at_ms: int) -> bool:
-        """True if the statement skips the job with this status.
+        """True if the statement skips the job whose status is ``status``.
 
         The statement skips a job that stalled at least ``_GRACE_MS`` ago, if ``_RETRIES`` retries have failed or if the
         last failure is at least ``_GRACE_MS`` old. The statement does not skip a job while a retry is in progress, or

@@ -1,5 +1,5 @@
-"""Describes the jobs for which a running statement waits, with their phases and row counts. Status lines, notices and
-errors show these descriptions."""
+"""Describes the jobs for which a running statement waits, with the phase and the row count of each job. Status lines,
+notices and errors show these descriptions."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ def _phase(snapshot: Snapshot, job: str, status: JobStatus | None, making: Backf
 
 def what_goes_on(context: Context, jobs: Collection[str] | None) -> str | None:
     """The text for a wait that has timed out. The text states that the jobs ``jobs`` (all jobs if ``jobs`` is None)
-    continue, and contains the phases of up to five of them. If the owner is suspended or writes nothing, the text
-    states this reason instead.
+    continue, and contains the phases of up to five of these jobs. If the owner is suspended or writes nothing, the text
+    states only this fact.
 
     The result is None if no process runs the jobs.
     """

@@ -58,8 +58,8 @@ _UNREACHABLE_CHECKS = 3
 
 _UNKNOWN_CHECKS = 12
 """If this number of checks in a row does not return the end of a split, the job of the split's source is started. The
-start then reports the reason. While the leader of a split changes, fewer checks than this number fail in a row, so a
-change of the leader does not start the job."""
+start of the job then reports why the end is unknown. While the leader of a split changes, fewer checks than this number
+fail in a row, so a change of the leader does not start the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +76,8 @@ class Finding:
     sources whose splits may have changed. ``problems`` maps each job to the reason why its upstream cannot be watched.
 
     ``answered`` are the jobs whose upstream has responded. Earlier problems of these jobs are therefore over.
-    ``unknown`` are the jobs with a split whose end several successive checks could not read. The start of such a job
-    reports the reason.
+    ``unknown`` are the jobs with a split whose end several successive checks could not read. These jobs must be
+    started, because the start of a job reports the reason.
     """
 
     behind: Mapping[str, int] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class _Group:
         """Counts, for each job, the successive checks that did not return the ends of all of the job's splits.
 
         ``checked`` maps each job of the latest check to its splits without an end. Returns the jobs for which at least
-        ``most`` such checks have failed in succession.
+        ``most`` successive checks, including the latest one, did not return all ends.
         """
         known = self.unknown_checks
         unknown = {job: known.get(job, 0) + 1 for job, missing in checked.items() if missing}
@@ -138,8 +138,8 @@ class _Group:
         )
 
     def interval(self, options: Mapping[str, str]) -> float:
-        """The interval between checks of one source. This is the interval at which the source's reader would find new
-        records."""
+        """The interval, in seconds, between checks of one source. This interval equals the interval at which the
+        source's reader would find new records."""
         if not isinstance(self.kind, RangedConnector):
             return max(LEAST_SECONDS, _ONE_BY_ONE_SECONDS)
         if self.kind.poll_seconds is not None:
@@ -150,8 +150,8 @@ class _Group:
         """Plans the next check of one source. The previous check took ``spent`` seconds of CPU time, and ``took``
         seconds in total.
 
-        A failed check may have waited for its timeout, during which the thread checks no other source. Therefore, the
-        next check of this source begins only after a multiple of the time ``took``.
+        A failed check may have waited for its timeout, and meanwhile the thread checked no other source. Therefore,
+        after a failed check, the next check of this source begins only after a multiple of the time ``took``.
         """
         turn = self.turns[job]
         wait = self.interval(options)
@@ -165,8 +165,8 @@ class UpstreamWatcher:
     """Watches the upstreams of sources at rest, with one thread per cluster, or with several threads per connector
     whose sources are checked one by one. Thread-safe.
 
-    ``report`` is called on these threads with the result of each successful check, and with the problem after several
-    failed checks in a row.
+    On these threads, ``report`` is called with the result of each successful check and, after several failed checks in
+    a row, with the reason of the failure.
     """
 
     def __init__(self, report: Report) -> None:
@@ -177,8 +177,8 @@ class UpstreamWatcher:
         self._is_over = False
 
     def watch(self, job: str, kind: Connector, options: Mapping[str, str], watched: Watched) -> None:
-        """Watches a source until :meth:`forget` is called. A watch of the same job with other options or positions is
-        replaced."""
+        """Watches a source until :meth:`forget` is called. If the job is already watched with other options or
+        positions, the new watch replaces the old one."""
         name = kind.spec.name
         is_pooled = isinstance(kind, PooledConnector)
         place = kind.pool_key(options) if isinstance(kind, PooledConnector) else watched.source_id % _APART
@@ -315,8 +315,8 @@ class UpstreamWatcher:
         group.topics_at = time.monotonic() + wait
 
     def _changed_topics(self, group: _Group, kind: PooledConnector, members: Mapping[str, Watched]) -> tuple[int, ...]:
-        """The sources whose topics were deleted, were created again, or have other splits than the source's
-        positions."""
+        """The sources with a topic that was deleted, was created again, or has splits that differ from those in the
+        source's positions."""
         topics_of = {
             job: {group.kind.split_topic(split) for split in watched.states} for job, watched in members.items()
         }
@@ -377,8 +377,8 @@ def _behind(watched: Watched, ends: Mapping[str, int]) -> int:
     """The number of offsets between a source's positions and the ends of its splits. Splits whose ends are unknown do
     not count.
 
-    If the end of a split is below the position, the split counts as one offset. The reader is then started, and the
-    start reports the reason.
+    If the end of a split is below the position, the split counts as one offset. As a result, the reader is started, and
+    its start reports why the end is below the position.
     """
     found = (ends[split] - state.offset for split, state in watched.states.items() if split in ends)
     return sum(1 if more < 0 else more for more in found)

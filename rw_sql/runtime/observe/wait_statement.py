@@ -35,8 +35,8 @@ _LOOK_SECONDS = 0.1
 _OWN_LOOK_SECONDS = 1.0
 _LEAST_SECONDS = 0.01
 _RESTART_MS = 30_000
-"""For this time, in milliseconds, after the last heartbeat of a group's owner, WAIT waits for another owner, because
-the process that runs the jobs may just be restarting."""
+"""The time, in milliseconds, after the last heartbeat of a group's owner for which WAIT waits for another owner. The
+process that runs the jobs may just be restarting."""
 
 _WAIT = "WAIT waits for it"
 _ANEW = "it is being rebuilt"
@@ -61,8 +61,8 @@ def wait_until_made(
 
     ``tell`` is a function that each check calls with the progress of every unfinished view and table. If ``gives_up``
     is true, a timeout raises SqlError NOT_APPLIED_YET instead of being reported in the result. If ``gives_up`` is true,
-    the function also waits, as FLUSH does, for a job that has just stalled. If the jobs have just lost their owner, the
-    function then also waits up to half a minute for another owner.
+    the function also waits, as FLUSH does, for a job that has just stalled, and waits up to half a minute for another
+    owner if the jobs have just lost their owner.
     """
     changed = threading.Event()
     limit = StallTimeout(seconds)
@@ -179,8 +179,8 @@ class _Stalls:
     """The statuses of the jobs in one check, and the epochs that their owners had applied before these statuses were
     read.
 
-    The epochs are needed because a status that was reported before a statement was applied does not describe the job
-    after the statement.
+    The epochs are needed because a status that the owner reported before it applied a statement does not describe the
+    job after that statement.
     """
 
     context: Context

@@ -1,5 +1,5 @@
-"""Keeps the values of secrets with which the upstreams of sources at rest are watched, and detects changes. The value
-of a secret may change outside rw_sql, in a file or a vault."""
+"""Keeps the values of the secrets that the watcher uses to check the upstreams of sources at rest, and detects changes
+of these values. The value of a secret may change outside rw_sql, in a file or a vault."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHECK_SECONDS = 10.0
 
 
 class WatchedOptions:
-    """The values of secrets with which sources at rest are watched, by job.
+    """Maps the job of each source at rest to the values of the secrets that the watcher uses for this source.
 
     If the upstream no longer accepts the password of a running reader, the reader fails, and its next start reads the
     new password. A source at rest has no running reader. Therefore, if the upstream of the source does not respond,

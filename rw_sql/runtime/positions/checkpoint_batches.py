@@ -1,10 +1,10 @@
 """Plans and completes batches in a query's checkpoint, in place of Spark.
 
-The module serves stateless queries that read one Delta table. Spark's query and this module write the same files.
-Therefore, Spark's query can continue where this module has ended, and vice versa. The file ``offsets/N`` is written
-before batch ``N`` writes anything, and the file ``commits/N`` is written after batch ``N``. Both files are copies of
-the previous batch's files, and therefore have the form in which Spark wrote the first of these files. A copy differs
-from the original only in the time of the batch and in the version at the batch's end.
+The module serves stateless queries that read one Delta table. This module writes the files that Spark's query would
+write. Therefore, Spark's query can continue where this module has ended, and vice versa. The file ``offsets/N`` is
+written before batch ``N`` writes anything, and the file ``commits/N`` is written after batch ``N``. Both files are
+copies of the previous batch's files, and therefore have the form in which Spark wrote the checkpoint's first files. A
+copy differs from the original only in the time of the batch and in the version at the batch's end.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _KEPT = 100
 class CheckpointBatches:
     """The batches of one query. Not thread-safe. While this object is in use, Spark's query must not run.
 
-    ``done`` is the last completed batch, and ``begin`` is the version after its last version. If the batch ``done + 1``
-    was planned but not completed, ``planned`` is the version after the last version of that batch; otherwise,
-    ``planned`` is None.
+    ``done`` is the last completed batch, and ``begin`` is the version after the last version that this batch reads. If
+    the batch ``done + 1`` was planned but not completed, ``planned`` is the version after the last version that this
+    planned batch reads; otherwise, ``planned`` is None.
     """
 
     warehouse: Warehouse
@@ -45,8 +45,8 @@ class CheckpointBatches:
     def of(warehouse: Warehouse, checkpoint: str, table: str) -> CheckpointBatches | None:
         """The batches of a checkpoint whose query reads the Delta table with the id ``table``.
 
-        Returns None if only Spark can continue. This is the case if no batch is complete, if the newest batch ends
-        within a version or within a snapshot, or if the query has other inputs.
+        Returns None if only Spark can continue: no batch is complete, the newest batch ends within a version or within
+        a snapshot, or the query has other inputs.
         """
         offsets, commits = (batches_in(warehouse, f"{checkpoint}/{folder}") for folder in ("offsets", "commits"))
         if not commits or commits[-1] not in offsets or offsets[-1] - commits[-1] > 1:

@@ -2,8 +2,8 @@
 tables.
 
 This module rewrites the last committed entry of the offset log and the entry before it, because Delta reads both
-entries again when the query starts. The operator state and the watermark stay as they are. The query therefore
-continues with the state from the backfill.
+entries again when the query starts. The operator state and the watermark remain unchanged. The query therefore
+continues with the state that the backfill has produced.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def begin_at(warehouse: Warehouse, checkpoint: str, table: str, version: int, pa
 
     A checkpoint is used because Spark's options cannot name a start version that does not exist yet. The checkpoint's
     entry includes the number of shuffle partitions, because Spark reads this number from the entry if the next batch
-    was planned but not finished. Without this number, each start of a query with such a batch would fail.
+    was planned but not finished. Without this number, each start of a query with a planned but unfinished batch would
+    fail.
     """
     conf = {SHUFFLE_PARTITIONS: str(parallelism)}
     times = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": conf}
@@ -87,7 +88,8 @@ def _tables_at(files: CheckpointFiles, batch: int) -> set[str]:
 def is_moved_by_half(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> bool:
     """True if :func:`move` has rewritten only one of the two entries, because the process was killed.
 
-    The query cannot start from such a checkpoint. Another call of :func:`move` completes the change.
+    The query cannot start from a checkpoint with only one rewritten entry. Another call of :func:`move` completes the
+    change.
     """
     files = CheckpointFiles.at(checkpoint)
     newest = _newest_two(files)

@@ -1,11 +1,12 @@
 """Determines which ranges of offsets were read into a table between one operation and the next. The ranges are
 preserved when commits are cleaned up.
 
-A *stretch* consists of consecutive commits with contiguous offsets. The runs of these commits started at the same
-epoch, or at different epochs without an operation in between that changed the job's input. A file beside the
-checkpoints contains the stretches of cleaned-up commits, without the splits from which nothing was read. The file
-therefore grows with the number of operations and with the number of splits that were read. It does not grow with the
-number of runs or with operations on other objects. Code that reads the file adds the stretches of the existing commits.
+A *stretch* consists of consecutive commits with contiguous offsets. The runs that made these commits started at the
+same epoch, or at different epochs between which no operation changed the job's input. A file beside the checkpoints
+contains the stretches of cleaned-up commits, without the splits from which nothing was read. The file therefore grows
+with the number of operations on the job's input and with the number of splits that were read. The size of the file does
+not depend on the number of runs or on operations on other objects. Code that reads the file adds the stretches of the
+existing commits.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _FORM = 1
 
 @dataclass(slots=True, kw_only=True)
 class Stretch:
-    """Consecutive commits of runs. These runs started at ``epoch``, or started later but before any later operation
-    changed the job's input. ``ranges`` are the contiguous offsets ``[start, end)`` that the commits have read from each
-    split.
+    """Consecutive commits. The runs that made these commits started at ``epoch``, or later but before the next
+    operation that changed the job's input. ``ranges`` are the contiguous offsets ``[start, end)`` that the commits have
+    read from each split.
 
     ``at`` maps each split to the newest version of the log whose commit contains the split. ``lives`` maps each split
     to its cluster and incarnation.
@@ -97,10 +98,10 @@ def note_stretches(
 ) -> None:
     """Stores the stretches of the commits up to a version. Must be called before these commits are cleaned up.
 
-    ``snapshot`` is the present catalog. Later commits are left out, because a REWIND may revert them but cannot revert
-    the stored history. The later commits need not be read, because none of them is a RESTORE to a version before
-    ``version`` (:meth:`TableFiles.oldest_needed`). Reading them would take long, because a slow reader may prevent the
-    clean-up of a hundred thousand commits.
+    ``snapshot`` is the present catalog. Commits after ``version`` are left out, because a REWIND may revert these
+    commits but cannot revert the stored history. These commits need not be read, because none of them is a RESTORE to a
+    version before ``version`` (:meth:`TableFiles.oldest_needed`). Reading them would take long if a slow reader has
+    prevented the clean-up of a hundred thousand commits.
     """
     noted, stretches = noted_stretches(warehouse, source)
     if version <= noted:

@@ -1,21 +1,21 @@
-"""Reads a change feed in such a way that one batch contains all changes of a key in a commit.
+"""Reads a change feed in batches. One batch contains all changes of a key in a commit.
 
 Delta's stream may end a batch within a commit (:mod:`rw_sql.runtime.delta.feed_files`). A later batch may then have the
 old row of a key whose new row was in an earlier batch. A reader that applies the later batch would then delete the new
 row.
 
-For a batch that ends within a commit, this module does not use the rows that Delta's stream has read from this commit.
+If a batch ends within a commit, this module does not use the rows that Delta's stream has read from this commit.
 Instead, the module divides the commit's rows among the batches by the hashes of their keys, in proportion to the sizes
 of the files that Delta has planned for each batch. For example, a batch that reads the first tenth of the files gets
 the keys with the first tenth of the hashes. The offsets of a batch therefore determine its keys, a repeated batch has
 the same rows as the first attempt, and a batch has about the size that Delta has planned.
 
 Delta reads a commit with change files in one batch, regardless of the commit's size. A reader that holds a batch in
-memory can use :meth:`FeedByKey.parts` to divide such a batch by keys.
+memory can use :meth:`FeedByKey.parts` to divide a large batch by keys.
 
-An older version of rw_sql may have read the first part of a commit by files, as Delta has planned, and not by keys. In
-this case, the next batch reads the changes of all keys from the first hash on. To detect this case, the file
-``feed_keys`` in the checkpoint contains the number of the first batch that ended within a commit and was read by keys.
+An older version of rw_sql may have read the first part of a commit by files, as Delta has planned, and not by keys. If
+it has, the next batch reads the changes of all keys from the first hash on. To detect this case, the file ``feed_keys``
+in the checkpoint contains the number of the first batch that ended within a commit and was read by keys.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MARK = "feed_keys"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRange:
-    """Those changes of the commit ``version`` whose keys have hashes from ``low`` to ``high`` (exclusive)."""
+    """The changes of the commit ``version`` whose keys have hashes from ``low`` to ``high`` (exclusive)."""
 
     version: int
     low: int
@@ -107,7 +107,7 @@ class FeedByKey:
     def _undivided_bytes(self, batch: int) -> int:
         """If a planned batch reads, as a whole, a commit that exceeds the limit of a batch, the result is at least the
         size of this commit in bytes. Any other batch is within the limit; the result is then the size of at most two of
-        its commits.
+        its commits, or 0 if the batch reads a snapshot.
 
         Delta's stream reads a commit that exceeds the limit of a batch only as the first commit of the batch, and ends
         the batch after this commit.

@@ -51,7 +51,8 @@ class HighWater:
     """True if the view or sink may append rows when the watermark moves, such as the row of a closed window; see
     :func:`appends_windows`."""
     is_direct: bool = False
-    """True if an input is a source that is not shared, whose positions are not in ``versions``."""
+    """True if an input is a source that is not shared. ``versions`` does not contain the positions of a source that is
+    not shared."""
     interval_seconds: float = 0.0
     """If an input is a source that is not shared, the minimum time in seconds between two batches of the query;
     otherwise 0."""
@@ -91,8 +92,8 @@ class HighWater:
         )
 
     def are_reached(self, context: Context, checkpoint: str) -> bool:
-        """True if the reader with the checkpoint ``checkpoint`` has committed all versions in ``versions``, and has
-        written the windows that close because of the rows of these versions."""
+        """True if the view or sink with the checkpoint ``checkpoint`` has committed all versions in ``versions``, and
+        has written the windows that close because of the rows of these versions."""
         if not self._are_read(context, checkpoint):
             return False
         warehouse = context.warehouse
@@ -119,8 +120,8 @@ class HighWater:
 
 def appends_windows(reader: MaterializedViewRecord | SinkRecord) -> bool:
     """True if a view or sink may append rows when the watermark moves: rows of windows that have closed, or rows that
-    an outer join has not matched. An inner join does not count. It also keeps state, but it appends nothing when the
-    watermark moves. FLUSH must not wait for a further batch, because Spark possibly plans none."""
+    an outer join has not matched. An inner join does not count: it keeps state too, but it appends nothing when the
+    watermark moves. FLUSH must not wait for a further batch of an inner join, because Spark may plan none."""
     if isinstance(reader, SinkRecord):
         is_appending = bool(reader.query) and not reader.replaces
     else:

@@ -31,8 +31,8 @@ _FILES = "files.json"
 _REMEDY = "restore the file from a backup, or drop the object of the job and create it again"
 
 _UNSUPPORTED = frozenset({errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP})
-"""The ``errno`` values with which a store without conditional writes refuses such a write, or with which a file system
-refuses a hard link. A conflict with another write, or a lost response, causes another ``errno``."""
+"""The ``errno`` values with which a store without conditional writes refuses a conditional write, or with which a file
+system refuses a hard link. A conflict with another write, or a lost response, causes another ``errno``."""
 
 Position = tuple[Any, ...]
 """The values of a row in the columns by which a log is sorted. Rows with equal values are in the same share."""
@@ -123,8 +123,8 @@ def _ordered(position: Position) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredShares:
-    """The shares in a query's checkpoint. Several processes may use them at once, because a suspended owner may resume
-    after another process has taken over."""
+    """The shares in a query's checkpoint. Several processes may use the shares at once, because a suspended owner may
+    resume after another process has taken over."""
 
     warehouse: Warehouse
     checkpoint: str

@@ -93,8 +93,7 @@ def _empty_columns(context: Context, path: str, files: pa.Table) -> tuple[str, .
 
 
 def _columns_of_nulls(metadata: pq.FileMetaData) -> set[str] | None:
-    """The columns and fields that are NULL in all rows of a file; None if no row of the file is free of a decode
-    error."""
+    """The columns and fields that are NULL in all rows of a file; None if every row of the file has a decode error."""
     empty: set[str] = set()
     others: set[str] = set()
     has_rows = False

@@ -80,8 +80,8 @@ def read_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRec
 def note_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> None:
     """Writes the ranges to the file of ranges, unless the file is up to date.
 
-    If the ranges in the file are complete, incomplete ranges do not replace them, because perhaps only the file still
-    has the offsets of the missing commits.
+    Incomplete ranges do not replace complete ranges in the file, because only the file may still contain the offsets of
+    the missing commits.
     """
     found = read_ranges(warehouse, source)
     path = warehouse.read_ranges(source.id, source.generation)
@@ -112,9 +112,9 @@ def note_cleaned_ranges(warehouse: Warehouse, source: SourceRecord | Materialize
 def _stored(
     warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, known: ReadRanges | None, newest: int
 ) -> ReadRanges:
-    """Returns the ranges to which the log's later commits must be added. Candidates are the ranges in the two files,
-    and then ``known``. The result is the first candidate that is complete and continues into the existing commits
-    without a gap.
+    """Returns the ranges to which the log's later commits must be added. The candidates are the ranges in the two
+    files, and then ``known``. The result is the first candidate that is complete and is followed by the existing
+    commits without a gap.
 
     Another process may have cleaned up the commits after ``known``. Before the clean-up, that process has stored the
     ranges of these commits. If no candidate meets the condition, the result is the candidate with the newest version.
@@ -165,8 +165,9 @@ def _fold(
 ) -> ReadRanges:
     """Adds the ranges of later commits to ``known``.
 
-    ``cleaned`` returns the ranges of the commits that were cleaned up. For a version before the end of these ranges,
-    they cannot be used, because they may contain commits that a RESTORE has reverted.
+    ``cleaned`` returns the ranges of the commits that were cleaned up. To compute the ranges up to a version before the
+    newest of these commits, this function cannot use them, because they may include commits that a RESTORE has
+    reverted.
     """
     folding = _Folding.of(known)
     versions = range(known.version + 1, newest + 1)

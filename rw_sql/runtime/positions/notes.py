@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def note_positions(context: Context, source: SourceRecord, *, run: int, epoch: int) -> None:
-    """Stores the positions of a source's reader in the catalog, and the ranges of the source's log in a file. Does not
-    write values that are up to date."""
+    """Stores the positions of a source's reader in the catalog, and the ranges of the source's log in a file. Writes
+    only the values that have changed."""
     snapshot = context.metastore.snapshot()
     fragment = ingest_fragment(source.id)
     kind = connector(source.connector)

@@ -3,8 +3,8 @@ because it divides commits and snapshots among batches.
 
 Delta's stream limits the size of a batch. A batch can therefore end after any file, even in the middle of a commit, or
 in the middle of the snapshot that a query reads first. The files of a commit are in no particular order. The files of a
-snapshot are in the order of their modification times, and compaction changes these times. Therefore, a row of a key may
-come in a later batch of the stream than rows that follow it in the log.
+snapshot are in the order of their modification times, and compaction changes these times. Therefore, the stream may
+return a row in a later batch than rows of the same key that follow this row in the log.
 
 For a reader that depends on the order, this module itself distributes the rows of a divided commit or snapshot among
 the batches. The module reads the positions of all rows of the commit or snapshot, and chooses positions that divide
@@ -14,9 +14,9 @@ once, and each batch has about the size that Delta has planned. Neither the writ
 the files affect the order of the rows.
 
 The query's checkpoint contains the shares (:mod:`rw_sql.runtime.positions.log_shares`). If an older version of rw_sql
-has read the first part of a commit or snapshot, the checkpoint has no shares of this commit or snapshot. In this case,
-the batches read the rest of the commit or snapshot as Delta divides it, because only the order of Delta's files shows
-which rows were already read.
+has read the first part of a commit or snapshot, the checkpoint has no shares of this commit or snapshot. The batches
+then read the rest of this commit or snapshot as Delta divides it, because only the order of Delta's files shows which
+rows were already read.
 """
 
 from __future__ import annotations
@@ -114,12 +114,13 @@ class OrderedLog:
         """The rows of the log for a planned batch. BUCKET is NULL if ``least_bucket`` is None. Otherwise, the result
         may lack rows of buckets before ``least_bucket``.
 
-        The result is None if the caller must use the rows of Spark's frame instead. This is the case if the batch reads
-        only whole commits, or if the query does not read exactly one Delta table. It is also the case if an older
-        version of rw_sql has read the first part of a snapshot that the batch continues, or of a commit that the batch
-        continues but does not complete.
+        The result is None if the caller must use the rows of Spark's frame instead. The caller must do so if the batch
+        reads only whole commits, or if the query does not read exactly one Delta table. The caller must also do so if
+        an older version of rw_sql has read the first part of a snapshot that the batch continues, or of a commit that
+        the batch continues but does not complete.
 
-        The caller must call this method, or :meth:`skip`, for each batch that the query's output does not contain yet.
+        For each batch that the query's output does not contain yet, the caller must call either this method or
+        :meth:`skip`.
         """
         ends = self._ends(batch)
         if ends is None or not self._places:

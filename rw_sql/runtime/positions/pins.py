@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 FOLDER = "checkpoints"
-"""The folder below the warehouse that contains the copies of checkpoints. The original checkpoints are in the same
-folder. The cleanup of this folder after a DROP therefore also deletes the copies for a dropped source."""
+"""The folder in the warehouse that contains both the checkpoints and their copies for rewind points. The cleanup of
+this folder after a DROP therefore also deletes the copies for a dropped source."""
 
 
 def copies_of(context: Context, point: RewindPoint, object_id: int) -> str:
@@ -36,9 +36,9 @@ def least_needed_version(context: Context, object_id: int, generation: int = 1) 
 
     Upkeep keeps the files of that version, and all commits from that version on. Therefore, the version stays readable.
     A point of a dropped source needs no version. A point needs no version of a dependent's table if a REWIND does not
-    change the dependent: the dependent was dropped, or its table has another generation than at the time of the point.
-    However, while UNDO can put the dependent's earlier table into use again, the point still needs versions of the
-    dependent's inputs.
+    change the dependent: the dependent was dropped, or the generation of its table differs from the generation at the
+    time of the point. However, while UNDO can put the dependent's earlier table into use again, the point still needs
+    versions of the dependent's inputs.
     """
     snapshot = context.metastore.snapshot()
     record = snapshot.get(object_id)
@@ -61,8 +61,8 @@ def least_needed_version(context: Context, object_id: int, generation: int = 1) 
 
 def is_rewound(snapshot: Snapshot, dependent: PointDependent) -> bool:
     """True if a REWIND to the rewind point that contains ``dependent`` changes this view or sink. A REWIND does not
-    change a view whose table has another generation than at the time of the point. A sink's generations are not
-    compared, because each REWIND gives the sink a new generation."""
+    change a view if the generation of its table differs from the generation at the time of the point. A sink's
+    generations are not compared, because each REWIND gives the sink a new generation."""
     record = snapshot.get(dependent.id)
     if isinstance(record, MaterializedViewRecord):
         return record.generation == dependent.generation

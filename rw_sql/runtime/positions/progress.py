@@ -1,5 +1,5 @@
-"""Reads the progress of a view or sink from its checkpoint. This works in any process, without Spark and without the
-process that runs the query."""
+"""Reads the progress of a view or sink from its checkpoint. The functions of this module work in any process, without
+Spark and without the process that runs the query."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def committed_versions(
 ) -> dict[str, int]:
     """Maps the Delta table id of each input to the first version that the query has not read completely. The result
     describes the state after the last completed batch or, if ``before`` is not 0, after the batch that is ``before``
-    batches older. The result is empty if there is no such batch.
+    batches older. The result is empty if the batch in question does not exist.
 
     If several batches read the initial snapshot of a table, no version counts as read before the last of these batches
     is completed. ``feeds`` maps the Delta table ids of the tables that are read through their change feed to the paths
@@ -183,8 +183,8 @@ def planned_stretch(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[
     """Returns the versions that a planned batch reads of the query's only Delta input, and whether the batch reads all
     rows of each version.
 
-    The result is None for the query's first batch, and for a batch that reads rows of the initial snapshot. It is also
-    None if the query has several Delta inputs, or reads its input more than once, as in a self-join.
+    The result is None for the query's first batch, and for a batch that reads rows of the initial snapshot. The result
+    is also None if the query has several Delta inputs, or reads its input more than once, as in a self-join.
     """
     if batch == 0:
         return None
@@ -211,8 +211,7 @@ def watermark_ms(warehouse: Warehouse, checkpoint: str) -> int | None:
     """The watermark of a view's next batch, in milliseconds since 1970. The batch drops rows with an earlier event
     time.
 
-    Returns None if the batch drops no rows. This is the case if the query has no state, or has not read any event time
-    yet.
+    Returns None if the batch drops no rows, because the query has no state or has not read any event time yet.
     """
     if not warehouse.list_names(f"{checkpoint}/state"):
         return None
@@ -243,9 +242,9 @@ def owes_windows(warehouse: Warehouse, checkpoint: str, *, interval_seconds: flo
     that close at this watermark.
 
     Spark writes these windows in the next batch. If there is no new input, Spark plans a batch without input, either at
-    once or after ``interval_seconds``, the minimum time between two batches. Spark plans no such batch if the query is
-    stopped first. Therefore, the result becomes False if the query plans no further batch within ``interval_seconds``
-    plus :data:`_OWED_SECONDS`.
+    once or after ``interval_seconds``, the minimum time between two batches. If the query is stopped first, Spark does
+    not plan the batch without input. Therefore, the result becomes False if the query plans no further batch within
+    ``interval_seconds`` plus :data:`_OWED_SECONDS`.
     """
     if not has_state(warehouse, checkpoint):
         return False

@@ -1,5 +1,5 @@
-"""Computes the number of existing rows that a new view or sink must read. The number comes from the statistics of the
-tables' current files."""
+"""Computes the number of existing rows that a new view or sink must read. The statistics of the tables' current files
+contain the numbers of rows."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 _STORE_SECONDS = 5.0
-"""The time limit in seconds for counting the rows of all of the user's own tables together. The limit is needed because
-the store of a user's table may take very long to respond."""
+"""The time limit in seconds for counting the rows in all tables that belong to the user, together. The limit is needed
+because the store of a user's table may take very long to respond."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

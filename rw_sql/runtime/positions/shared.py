@@ -42,7 +42,8 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
     A position that a statement has set is valid from the statement's epoch on. Commits of runs that started before the
     statement do not advance this position, because a batch that such a run commits after the statement would otherwise
     undo the statement. Among the other commits, the last commit that contains the split determines the split's
-    position. Commits that are older than a note are not read, so ``read_splits`` may lack some splits that were read.
+    position. This function does not read commits that are older than a note. The result's ``read_splits`` may therefore
+    lack some splits from which records were read.
     """
     kind = connector(source.connector)
     fragment = ingest_fragment(source.id)
@@ -103,7 +104,7 @@ def oldest_reader_epoch(warehouse: Warehouse, metastore: Metastore, source: Sour
 
     The last commit has fenced all runs before its own run. Therefore, the oldest run that may still commit is the run
     of the last commit, or a run that was claimed later. If a process has claimed a later run, its earlier runs count as
-    ended. The result is 0 if the records of some runs that may still commit may have been removed.
+    ended. The result is 0 if the catalog may no longer list all runs that may still commit.
     """
     runs = metastore.jobs.runs(ingest_fragment(source.id))
     if not runs:

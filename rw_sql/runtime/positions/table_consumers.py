@@ -4,9 +4,9 @@ yet.
 The checkpoint of a view or sink determines the first version of the table that its query requests after a restart.
 Usually, this is the version at which the last batch begins, because Spark requests the last batch again after a
 restart. If the query has planned only one batch, the query requests the last version that the batch includes, because
-Delta reads a first batch from a snapshot of that version. In this case, the query of a sink with an older start version
-requests the start version. A recomputed view also needs the last version that its last batch includes, because this
-batch reads all rows of the table as of that version.
+Delta reads a first batch from a snapshot of that version. If the query with only one planned batch belongs to a sink
+with an older start version, the query requests the start version. A recomputed view also needs the last version that
+its last batch includes, because this batch reads all rows of the table as of that version.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _LEAST_HOLD_MS = 30_000
 """Half of the least valid value of ``log.max_hold``, in milliseconds. For at least this time after the creation of a
-view or sink, the log keeps all rows for it."""
+view or sink, the log keeps all rows that this view or sink reads."""
 
 
 _MOST_COMMITS = 1000
@@ -69,8 +69,8 @@ class Reader:
 
     ``waits_since_ms`` is the time from which on rows have been waiting for the reader, in milliseconds since 1970; None
     if the reader has read all rows. Commits without rows, such as fences, do not count. If a reader has not begun to
-    read and no rows are waiting for the reader, this time is the time of the reader's creation. ``group`` is the
-    resource group whose owner runs the reader.
+    read and no rows are waiting for the reader, ``waits_since_ms`` is the time of the reader's creation. ``group`` is
+    the resource group whose owner runs the reader.
     """
 
     name: str
@@ -105,9 +105,9 @@ def _first_rows_ms(warehouse: Warehouse, table: str, first: int, *, is_feed: boo
     """The time of the first commit from version ``first`` on that has rows for a reader, in milliseconds since 1970.
 
     Returns None if no commit has rows. If a commit was cleaned up or has no time, returns 0, which is older than any
-    limit. Versions without rows must not count: after a query has read all rows, it still requests the later versions
-    without rows, because a query completes no batch for such versions. After _MOST_COMMITS versions without rows, this
-    function assumes that no later version has rows.
+    limit. Versions without rows must not count: a query completes no batch for such versions, and therefore requests
+    them again even after it has read all rows. After _MOST_COMMITS versions without rows, this function assumes that no
+    later version has rows.
     """
     for version in range(first, min(latest_version(warehouse, table), first + _MOST_COMMITS) + 1):
         try:
@@ -120,7 +120,7 @@ def _first_rows_ms(warehouse: Warehouse, table: str, first: int, *, is_feed: boo
 
 
 def _start_version(record: MaterializedViewRecord | SinkRecord, input_id: int) -> int:
-    """Returns the version of an input at which a view or sink begins to read. The view or sink has not begun yet."""
+    """Returns the version of an input at which ``record``, a view or sink that has not begun to read, will begin."""
     starts = record.starts if isinstance(record, SinkRecord) else ()
     return next((version + 1 for id_, version in starts if id_ == input_id), 0)
 
@@ -197,8 +197,8 @@ def _offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[dict[str
 
 
 def require_versions(context: Context, spec: ViewSpec | SinkSpec, checkpoint: str) -> None:
-    """Raises StalledError if a query with this checkpoint cannot continue. This is the case if rows or versions of an
-    input that the query needs were removed, or if a user's own table that the query reads no longer exists."""
+    """Raises StalledError if a query with this checkpoint cannot continue, because rows or versions of an input that
+    the query needs were removed, or because a user's own table that the query reads no longer exists."""
     warehouse = context.warehouse
     has_begun = bool(warehouse.list_names(f"{checkpoint}/offsets"))
     for given in spec.inputs:
@@ -247,8 +247,8 @@ def _require_whole_log(context: Context, spec: ViewSpec | SinkSpec, given: ViewI
 def _reads_whole_log(spec: ViewSpec | SinkSpec, given: ViewInput) -> bool:
     """True if the content of a query depends on all rows of a source's log.
 
-    The result is False for a view that each batch recomputes from all rows of the inputs, because the content of such a
-    view does not depend on the time when the view begins to read.
+    The result is False for a view that each batch recomputes from all rows of the inputs, because the content of a
+    recomputed view does not depend on the time when the view begins to read.
     """
     if isinstance(spec, SinkSpec):
         return all(id_ != given.id or version < 0 for id_, version in spec.starts)

@@ -59,9 +59,8 @@ def quickly_changed_rows(fresh: DataFrame, table: DataFrame, keys: Sequence[str]
     """Does the same as :func:`changed_rows`, but sorts only the rows that differ. The result is correct only if
     ``fresh`` has no key of ``table`` more than once.
 
-    Afterwards, :func:`had_each_key_once` uses the number of rows to determine whether this condition was met. If
-    ``fresh`` contains a key more than once that ``table`` lacks, this function keeps only one of the rows with this
-    key.
+    Afterwards, :func:`had_each_key_once` uses the number of rows to determine whether this condition was met. If a key
+    that ``table`` lacks occurs several times in ``fresh``, this function keeps only one of the rows with this key.
     """
     columns = fresh.columns
     new = _hashed(_hashed(fresh, columns, _ROW), keys, _KEY).withColumn(_THERE, f.lit(1)).alias("n")
@@ -98,8 +97,8 @@ def had_each_key_once(changes: DataFrame, table_rows: int) -> bool:
 
 
 def _values(columns: Sequence[str], keys: Sequence[str], is_new: Column) -> list[Column]:
-    """Returns the columns of a row of the result. The values are the values of the new row. For a deleted key, the key
-    columns have the key's values in the table, and all other columns are NULL."""
+    """Returns the columns of a row of the result. For a new or changed row, the values are those of the row in
+    ``fresh``. For a deleted key, the key columns have the key's values in the table, and all other columns are NULL."""
     return [
         f.when(is_new, f.col(f"n.`{name}`")).otherwise(f.col(f"o.`{name}`")).alias(name)
         if name in keys

@@ -78,13 +78,13 @@ def write_by_range(
     most_bytes: int,
     write: Callable[[DataFrame], None],
 ) -> int:
-    """Divides ``rows``, which must be persisted, into chunks, and passes them to ``write`` with the number of each
-    row's chunk in the column named ``chunk``. Returns the number of chunks.
+    """Divides ``rows``, which must be persisted, into chunks. Calls ``write`` once with all rows and an additional
+    column, named by ``chunk``, that contains the number of each row's chunk. Returns the number of chunks.
 
     At first, the rows are divided into ``count`` ranges of the key with about the same number of rows. A range that is
-    larger than two chunks, because its rows are long, is divided again according to the sizes of its rows. In the
-    result, a chunk of a divided range has at most about ``most_rows`` rows and ``most_bytes`` bytes. A chunk that is an
-    undivided range may be twice as large.
+    larger than two chunks, because its rows are long, is divided again according to the sizes of its rows. Each chunk
+    of a range that was divided again has at most about ``most_rows`` rows and ``most_bytes`` bytes. A chunk that
+    consists of an undivided range may be twice as large.
     """
     key_columns = [f.col(quoted_for_spark(key)) for key in keys]
     # With this minimum, ``most_bytes`` is also a limit for the number of rows.

@@ -154,8 +154,7 @@ class RefreshJob:
         return False
 
     def failure(self) -> Failure | None:
-        """The reason why the run ended without being stopped; None while the run continues, and after it was
-        stopped."""
+        """The reason why the run ended without being stopped; None while the run continues, and after a stop."""
         if self.problem is not None or self.work is None or not self.work.done():
             return self.problem
         error = self.work.exception()

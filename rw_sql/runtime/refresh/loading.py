@@ -57,8 +57,8 @@ logger = logging.getLogger(__name__)
 _WATCH_SECONDS = 0.5
 
 QUICK_ROWS = 10_000_000
-"""The maximum number of the table's rows for a comparison with :func:`quickly_changed_rows`, which does not sort all
-rows.
+"""If the table has at most this number of rows, :func:`quickly_changed_rows`, which does not sort all rows, compares it
+with the upstream.
 
 Up to this number of rows, the hashes of each partition fit into the memory of a Spark task.
 """
@@ -152,8 +152,8 @@ def _load_in_memory(
     output: JobOutput,
     staging: Staging,
 ) -> Staged | None:
-    """Compares upstream and table in this process's memory, and stages the differences. For a small table, this takes
-    less time than a Spark job needs to begin.
+    """Compares upstream and table in this process's memory, and stages the differences. For a small table, the
+    comparison takes less time than starting a Spark job.
 
     Returns None if the table is empty, if the table or the upstream exceeds IN_MEMORY_ROWS or IN_MEMORY_BYTES, or if
     too many rows differ. Also returns None if Arrow might read or compare a value differently from Spark.

@@ -90,7 +90,7 @@ class Staging:
 
     def remove(self) -> None:
         """Deletes the table at ``path``. If ``path`` is a folder with the tables of several refreshes, deletes all of
-        them."""
+        these tables."""
         self.warehouse.remove(self.path)
 
     def remove_left(self, refresh: int, *, is_over: bool) -> None:
@@ -160,7 +160,8 @@ class Staging:
 
     def write_rows(self, rows: pa.Table, count: int) -> int:
         """Writes rows from memory, divided into ranges of the key. Returns the number of ranges. There are ``count``
-        ranges with about equal numbers of rows, or more ranges if some of these would be larger than CHUNK_BYTES."""
+        ranges with about equal numbers of rows. If some of these ranges would be larger than CHUNK_BYTES, there are
+        more ranges."""
         ordered = rows.take(pc.sort_indices(rows, sort_keys=[(key, "ascending") for key in self.keys]))
         chunks = pa.array(chunk_numbers(row_sizes(ordered), -(-ordered.num_rows // count), CHUNK_BYTES))
         fields = [self.schema.field(name) for name in self.schema.names]
@@ -171,7 +172,7 @@ class Staging:
 
     def _write_frame(self, rows: DataFrame, row_count: int, count: int) -> int:
         """Writes ``row_count`` persisted rows with Spark, divided into ranges of the key. Returns the number of ranges.
-        There are ``count`` ranges, or more ranges if some ranges would be larger than CHUNK_BYTES."""
+        There are ``count`` ranges. If some of these ranges would be larger than CHUNK_BYTES, there are more ranges."""
         return write_by_range(
             rows,
             self.keys,

@@ -58,7 +58,7 @@ _OWNER_SECONDS = 1.0
 
 
 class _NoOwnerError(SqlError):
-    """Raised if a resource group has no owner. In this case, the statement has changed nothing."""
+    """Raised if a resource group has no owner. A statement that fails with this error has changed nothing."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,8 +73,8 @@ class _Wait:
 
 
 class _Names:
-    """The names under which the owner runs the statements of one session. For each name, the owner has a session of its
-    own.
+    """The names under which the owner runs the statements of one session. The owner keeps a separate session for each
+    name.
 
     The owner runs requests with the same name one after the other, but the threads of a session run their statements at
     the same time. Therefore, a statement that begins while another statement of the session runs gets another name. The
@@ -261,8 +261,7 @@ class RemoteExecutor:
         return answer
 
     def _leave(self, request: Request, session: SessionState) -> None:
-        """Makes it possible for the session to run further statements while the owner may still be running this
-        request.
+        """Enables the session to run further statements while the owner may still be running this request.
 
         The owner runs the requests of one session one after the other. The following requests are therefore sent under
         the name of a new session. The new session loses only the tokens of refused statements, because each request
@@ -275,7 +274,7 @@ class RemoteExecutor:
 
     def _is_withdrawn(self, request: Request, *, is_stored: bool) -> bool:
         """Withdraws a request; returns True if it is certain that no owner will run the request. ``is_stored`` is true
-        if the request was certainly added."""
+        if the request is certainly in the catalog."""
         try:
             if self._withdraw(request):
                 return True

@@ -51,8 +51,9 @@ class ErrorBody:
 class AnswerBody:
     """The outcome of a statement: rows or an error, and the state of the session after the statement.
 
-    ``question`` is None unless the statement needs a confirmation. In that case, ``error`` requests the confirmation.
-    ``answered_ms`` is the time of the answer. The metastore keeps the answer for some time after it.
+    If the statement needs a confirmation, ``question`` describes the confirmation, and ``error`` is the error that
+    requests it; otherwise, ``question`` is None. ``answered_ms`` is the time of the answer in milliseconds since 1970.
+    The metastore removes the answer some time later.
     """
 
     parameters: dict[str, str]

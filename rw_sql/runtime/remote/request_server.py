@@ -1,7 +1,7 @@
 """Runs the statements that sessions without a JVM pass to the owner through the catalog, and stores their answers.
 
 A request runs at most once, because the owner first marks the request as taken by compare-and-set. If a session was
-killed before an owner took its request, no owner starts to run the request later than CLOCKS_SECONDS after the
+killed before an owner took its request, an owner may still run the request, but only until CLOCKS_SECONDS after the
 session's ``statement_timeout`` has expired. Requests of one session run one after the other. Requests of different
 sessions run at the same time.
 """
@@ -86,8 +86,8 @@ class _Session:
 
     @property
     def has_state(self) -> bool:
-        """True if a later statement of the session may need the state that is stored here. This is the case if the
-        session has an open block, or if its user may still confirm a refused statement."""
+        """True if a later statement of the session may need the state that is stored here: the session has an open
+        block, or its user may still confirm a refused statement."""
         return self.state.block is not None or bool(self.state.refused)
 
 
@@ -205,8 +205,8 @@ class RequestServer:
         questions: list[Question] = []
 
         def ask(question: Question) -> bool:
-            """Always refuses the confirmation. The session's own process asks its user, and then confirms the statement
-            with the token."""
+            """Always refuses the confirmation, because the session's own process asks its user, and then confirms the
+            statement with the token."""
             questions.append(question)
             return False
 
@@ -257,7 +257,7 @@ class RequestServer:
 
 def _lateness(request: Request) -> float:
     """The number of seconds that have passed since the session of a request stopped waiting for the answer. The number
-    is negative while the session still waits. It is computed from the clocks of the session and of this process.
+    is negative while the session still waits. The clocks of the session and of this process determine the number.
 
     A running session withdraws its request when it stops waiting. If the session was killed, the request remains until
     an owner reads it, perhaps a week later, when no user expects the statement any more.

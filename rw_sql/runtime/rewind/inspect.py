@@ -100,8 +100,8 @@ def _rows(table: DeltaTable) -> int | None:
 
 
 def _has_emitted(context: Context, snapshot: Snapshot, sink: SinkRecord, dependent: PointDependent) -> bool:
-    """True if a sink may have sent rows since the point. This is the case if the sink has another generation now, or if
-    it has completed batches since the point and one of its inputs has new rows since the point."""
+    """True if a sink may have sent rows since the point: the sink has another generation now, or it has completed
+    batches since the point and one of its inputs has new rows since the point."""
     if sink.generation != dependent.generation:
         return True
     table = context.warehouse.data(sink.id, sink.generation)

@@ -92,8 +92,8 @@ class Stand:
 def wanted_points(context: Context, snapshot: Snapshot, source: SourceRecord) -> tuple[OperationRecord, ...]:
     """The unsafe operations on a source for which a point can be made now, oldest first.
 
-    Since each of these operations, no run of the source's reader has started. For none of them is a point stored, or a
-    reason why there is no point. The result contains no operation after an unfinished REWIND.
+    The result contains only operations after which no run of the source's reader has started, and for which neither a
+    point nor the reason for a missing point is stored. The result contains no operation after an unfinished REWIND.
     """
     facts = context.metastore.jobs
     last = facts.last_runs().get(ingest_fragment(source.id))
@@ -125,9 +125,9 @@ def make_points(
 
     The source's reader must be stopped. The function calls ``on_noted`` after it has stored the points; from then on,
     the reader may continue. Afterwards, the function deletes surplus points. The wait for the source's dependents is
-    limited to ``rewind_point_timeout``, because the source is stopped during the wait. If the dependents make progress,
-    the limit is ten times as long. If ``is_over`` returns true during the wait, the function returns without recording
-    anything.
+    limited to ``rewind_point_timeout``, because the source is stopped during the wait. While the dependents make
+    progress, the limit is ten times as long. If ``is_over`` returns true during the wait, the function returns without
+    recording anything.
     """
     snapshot = context.metastore.snapshot()
     limit = StallTimeout(milliseconds(snapshot, "rewind_point_timeout") / 1000)
@@ -359,8 +359,8 @@ def _copy_all(context: Context, folder: str, stands: Iterable[Stand]) -> None:
 
 
 def copy_checkpoint(context: Context, origin: str, target: str, batch: int) -> tuple[str, ...]:
-    """Copies a checkpoint in its state after the batch ``batch``, without batches that were planned later. Returns the
-    names of the copied files.
+    """Copies a checkpoint in its state after the batch ``batch``. The copy omits batches that were planned later.
+    Returns the names of the copied files.
 
     If several batches read the shares of one commit or snapshot, the given batch must be the last of these batches,
     because the folder with the shares is not copied. On a local path, the copy consists of hard links, which is safe

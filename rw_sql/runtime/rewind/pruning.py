@@ -1,12 +1,12 @@
 """Removes rewind points: a source's oldest points if the source has more than ``rewind_points``, and the points that
 are older than ``rewind_point_retention``.
 
-Time during which no process runs the jobs of the source's resource group does not count toward the age of a point.
-Therefore, points do not become older while these jobs are not running.
+The age of a point does not include the time during which no process runs the jobs of the source's resource group.
 
 A point that is too old is removed in two steps. First, the point gets a reason why it cannot be used. From then on, no
 new REWIND to the point can be planned. However, a REWIND that was planned earlier may still be committed when its user
-confirms it. The data of the point are therefore kept for ``ERASE_AFTER_SECONDS``, or until that REWIND is carried out.
+confirms it. The data of the point are therefore kept for at least ``ERASE_AFTER_SECONDS`` and, if a REWIND to the point
+is committed in this time, until that REWIND is carried out.
 """
 
 from __future__ import annotations
@@ -195,8 +195,8 @@ class PointPruning:
 
     def _left_behind(self) -> set[int]:
         """Returns the ids of all sources that have copies, if this process has not yet searched for copies without a
-        point; otherwise an empty set. An owner that was killed, or a failure of the store, may have left such
-        copies."""
+        point; otherwise an empty set. An owner that was killed, or a failure of the store, may have left copies without
+        a point."""
         if self._is_tidied:
             return set()
         names = self._context.warehouse.list_names(f"{self._context.warehouse.uri}/{FOLDER}")
@@ -249,10 +249,10 @@ class PointPruning:
         """Returns the point in the form in which it must be stored now. A point that is too old gets a reason. A point
         that has had this reason for ERASE_AFTER_SECONDS loses its data.
 
-        When a point gets a reason, the present time replaces the time at which the point was made. Thus the next owner
-        of the jobs also knows when the data may be erased. If the stored time is in the future because the clock was
-        set back, the present time replaces the stored time. Otherwise, the point would not grow older until the clock
-        reaches the stored time again.
+        When a point gets a reason, the present time replaces the time at which the point was made. The stored time thus
+        shows the next owner of the jobs when the data may be erased. If the stored time is in the future because the
+        clock was set back, the present time replaces the stored time. Without this correction, the point would not grow
+        older until the clock reaches the stored time again.
         """
         if not point.has_data:
             return point

@@ -2,8 +2,8 @@
 
 All jobs that the REWIND affects must be stopped. Each step checks whether it has been done already. Therefore, after a
 crash, the next owner can run all steps again. Some steps would succeed in the store even after another process has
-become the owner. Before such a step, the code checks that this process still holds the lease. Otherwise, a suspended
-owner could resume and make changes after the next owner has carried out the REWIND.
+become the owner. Before each of these steps, the code checks that this process still holds the lease. Without this
+check, a suspended owner could resume and make changes after the next owner has carried out the REWIND.
 
 Delta's RESTORE reverts a table with a new commit. To prevent readers of the table from processing the restored rows
 again, the copies of their checkpoints are advanced to the version after that commit. The commit records a new run and
@@ -202,9 +202,10 @@ def _replace(context: Context, checkpoint: str, fresh: str, names: Sequence[str]
     Raises CannotRewindError if this process no longer holds the lease.
 
     An object store cannot rename a folder. In an object store, the files are therefore copied one by one. If a
-    suspended owner resumes in the meantime, its copies do no harm, because the next owner copies the same content. But
-    by deleting the other files, the suspended owner could delete later batches of the next owner. The deletion
-    therefore takes one request per thousand files, and directly follows the check of the lease.
+    suspended owner resumes while the next owner copies, its copies do no harm, because both owners copy the same
+    content. But when it deletes the files of the old checkpoint, the suspended owner could also delete files of later
+    batches of the next owner. The deletion therefore takes one request per thousand files, and directly follows the
+    check of the lease.
     """
     warehouse = context.warehouse
     files = warehouse.files

@@ -112,9 +112,9 @@ def _has_floats(kind: pa.DataType) -> bool:
 
 
 def _exact(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values in a form by which Arrow can group. In contrast to the result of :func:`comparable`, 0.0 and -0.0
-    differ in this result. They must differ because these numbers have different texts, and thus different keys in
-    Kafka's records. If 0.0 and -0.0 are equal in a target, the target itself merges their rows."""
+    """The values in a form by which Arrow can group. Unlike in the result of :func:`comparable`, 0.0 and -0.0 differ in
+    this result. They must differ because their texts differ, and therefore also the keys in Kafka's records. If 0.0 and
+    -0.0 are equal in a target, the target itself merges their rows."""
     if not pa.types.is_floating(values.type):
         return comparable(values)
     return pc.if_else(pc.is_nan(values), pa.scalar(math.nan, values.type), values)

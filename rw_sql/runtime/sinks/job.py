@@ -85,12 +85,11 @@ def _require_target(look: SinkLook) -> None:
 
 
 def _fenced(context: Context, spec: SinkSpec, writer: SinkWriter, run: int, checkpoint: str) -> int | None:
-    """Fences earlier runs at the target; returns the last batch in the target, as ``SinkWriter.fence`` does.
+    """Fences earlier runs at the target. Returns the last batch in the target, as ``SinkWriter.fence`` does.
 
-    Raises StalledError if the target has a run or a batch that is missing in this warehouse. In this case, the
-    warehouse was restored from a backup that is older than the target. Without the error, the next batches would get
-    the numbers of batches in the target. The sink would then skip the next batches as complete, although they contain
-    other rows.
+    Raises StalledError if the target has a run or a batch that is missing in this warehouse. The warehouse was then
+    restored from a backup that is older than the target. Without the error, the next batches would get the numbers of
+    batches in the target. The sink would then skip the next batches as complete, although they contain other rows.
     """
     try:
         held = writer.fence(run, spec.generation)
@@ -170,7 +169,7 @@ class Sink:
     table, or only appends rows."""
 
     has_written_part: bool = False
-    """True if a part of the batch in progress has been written."""
+    """True if at least one part of the batch in progress has been written."""
 
     @staticmethod
     def start(context: Context, spec: SinkSpec) -> Sink:
@@ -441,7 +440,7 @@ class Sink:
 
     @property
     def _retry(self) -> str:
-        """The statements after which the sink retries a batch that the sink does not retry automatically."""
+        """The statements with which a user makes the sink retry a batch that it does not retry automatically."""
         name = sql_name(self.spec.name)
         return f"PAUSE SINK {name}; RESUME SINK {name}"
 

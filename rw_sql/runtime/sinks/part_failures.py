@@ -19,7 +19,7 @@ reason, and the number of failures of this batch for this reason."""
 
 
 def is_last_attempt(context: Context, spec: SinkSpec, batch: int, reason: str) -> bool:
-    """Counts a failure of a batch of which a part was already written. Returns True if the sink must not retry the
+    """Counts a failure of a batch after a part of the batch was written. Returns True if the sink must not retry the
     batch automatically.
 
     Each retry writes this part again. In a topic, a retry would repeat records, and in a Delta or Iceberg table, it

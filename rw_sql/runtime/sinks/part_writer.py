@@ -14,9 +14,9 @@ class PartWriter(Protocol):
     memory."""
 
     def accepts_parts(self) -> bool:
-        """Returns False if the target may refuse a part because of another part of the batch. In this case, the caller
-        must write the whole batch with ``write``. This method raises no error: if the target does not respond, only the
-        next write raises SinkError."""
+        """Returns False if the target may refuse a part because of another part of the batch. If the result is False,
+        the caller must write the whole batch with ``write``. This method raises no error: if the target does not
+        respond, only the next write raises SinkError."""
         ...
 
     def write_part(self, rows: pa.Table, batch: int) -> None:

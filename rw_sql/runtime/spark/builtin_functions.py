@@ -61,8 +61,8 @@ def counts_of(spark: SparkSession, name: str, counts: Iterable[int]) -> list[int
 
 
 def range_of(counts: list[int]) -> list[int | None]:
-    """Summarizes the numbers of arguments that a function accepts. Returns their minimum, their maximum (None if there
-    is no maximum) and, if the step between them is not 1, the step."""
+    """Summarizes the numbers of arguments that a function accepts. Returns the minimum, the maximum (None if there is
+    no maximum) and, if the numbers increase by a step other than 1, this step."""
     least, is_open = counts[0], counts[-1] in _MANY
     few = [count for count in counts if count in _FEW]
     # Irregular gaps between accepted numbers, as in (0, 1, 3), are not recorded. The analysis therefore accepts the

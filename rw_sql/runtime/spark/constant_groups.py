@@ -19,7 +19,7 @@ def constant_groups(spark: SparkSession) -> Iterator[None]:
     count(*) … GROUP BY five``.
 
     Spark 4.0 analyzes the plan of the query again for each batch. In this plan, the constant has already replaced the
-    alias, so Spark would take the constant for the position of a column. The context manager therefore disables
+    alias, so Spark would interpret the constant as the position of a column. The context manager therefore disables
     positions in GROUP BY, by a setting of the session, while the query starts. At the end, the context manager restores
     the setting, because other queries of the session may contain positions. The started query keeps its own copy of the
     changed setting.

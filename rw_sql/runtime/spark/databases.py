@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SPARK_CATALOG = "spark_catalog"
-"""The name of the Spark catalog that always contains these databases and views, even while a session uses another
+"""The name of the Spark catalog that always contains rw_sql's databases and views, even while a session uses another
 catalog."""
 
 _DEFAULT = "default"
 
 MARK = "rw_sql.warehouse"
 """The property that distinguishes rw_sql's databases and views from the user's databases and views. The value of the
-property is the warehouse to which the database or view belongs."""
+property is the URI of the warehouse to which the database or view belongs."""
 
 
 def current_database(spark: SparkSession) -> str:
@@ -34,7 +34,7 @@ def current_database(spark: SparkSession) -> str:
 
 
 def delta_prefix(spark: SparkSession) -> str:
-    """The prefix before the path of a Delta table in a query of the session. If the session uses another catalog than
+    """The prefix before the path of a Delta table in a query of the session. If the session uses a catalog other than
     Spark's own, Spark finds the table only if the prefix names Spark's own catalog."""
     return "delta." if spark.catalog.currentCatalog() == SPARK_CATALOG else f"{SPARK_CATALOG}.delta."
 
@@ -45,8 +45,8 @@ def delta_table(spark: SparkSession, path: str) -> str:
 
 
 def warehouse_of_database(spark: SparkSession, name: str) -> str | None:
-    """The warehouse to which a schema's Spark database belongs; empty for a user's database, None if the database
-    does not exist."""
+    """The URI of the warehouse to which a schema's Spark database belongs; empty for a user's database, None if the
+    database does not exist."""
     if not spark.catalog.databaseExists(_qualified(name)):
         return None
     # The properties are read from the JVM, because DESCRIBE DATABASE prints all properties as one string.
@@ -55,8 +55,8 @@ def warehouse_of_database(spark: SparkSession, name: str) -> str | None:
 
 
 def warehouse_of_view(spark: SparkSession, qualified: str) -> str | None:
-    """The warehouse to which a view in a database belongs. The result is empty for a view or table of the user, and
-    None if there is neither a view nor a table with this name."""
+    """The URI of the warehouse to which a view in a database belongs. The result is empty for a view or table of the
+    user, and None if there is neither a view nor a table with this name."""
     if not spark.catalog.tableExists(qualified):
         return None
     properties = plain_sql(spark, f"SHOW TBLPROPERTIES {qualified}").collect()
@@ -69,8 +69,9 @@ def is_users_database(spark: SparkSession, name: str, warehouse: str) -> bool:
 
 
 def in_current_database(spark: SparkSession, name: str) -> str:
-    """The full name of a table of the session's current database. The result is empty if there is no such table, or if
-    that database is ``default``. New sessions, and thus jobs, begin with the database ``default``."""
+    """The full name of a table of the session's current database. The result is empty if the current database is
+    ``default`` or has no table with this name. (A new session, and therefore the session of a job, begins with the
+    database ``default``.)"""
     current = spark.catalog.currentCatalog(), spark.catalog.currentDatabase()
     if current == (SPARK_CATALOG, _DEFAULT):
         return ""
@@ -79,7 +80,7 @@ def in_current_database(spark: SparkSession, name: str) -> str:
 
 
 def make_database(spark: SparkSession, name: str, warehouse: str) -> bool:
-    """Creates the database of a schema, unless it exists. Returns False if a database with this name exists that does
+    """Creates the database of a schema, unless it exists. Returns False if a database with this name exists but does
     not belong to this warehouse."""
     found = warehouse_of_database(spark, name)
     if found is None:

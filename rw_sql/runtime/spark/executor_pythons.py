@@ -50,8 +50,8 @@ _WITH_EXTRA = ("boto3", "confluent_kafka", "nats", "pulsar", "pyiceberg")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The report of one executor (see :func:`rw_sql.runtime.spark.executor_task.answer`). ``process`` identifies the
-    executor's process."""
+    """The report of one executor about its folder, files and packages (see
+    :func:`rw_sql.runtime.spark.executor_task.answer`). ``process`` identifies the executor's process."""
 
     host: str
     process: tuple[int, str]
@@ -75,7 +75,7 @@ class Answer:
 
 
 def missing_packages(answers: Sequence[Answer], version: str) -> str:
-    """The stall reason if these executors lack packages, or have another version of rw_sql than ``version``."""
+    """The stall reason if these executors lack packages, or have a version of rw_sql other than ``version``."""
     names = list(dict.fromkeys(name for answer in answers for name in (*answer.missing, *_own(answer))))
     said = first_names(
         [f"{answer.place} (Python {answer.python}) {_lacks(answer, version)}" for answer in answers], MOST_NAMED
@@ -116,8 +116,8 @@ def unusable_pythons(context: SparkContext, error: str) -> str:
 
 def _interpreters(context: SparkContext, python: str) -> list[tuple[str, str, str, str]]:
     """Returns, for each executor that responds, the executor's host and folder, the exit status of its interpreter, and
-    the interpreter's version or error. To find these values, Spark runs a shell command, so that the executor needs no
-    Python."""
+    the interpreter's version or error. Spark runs a shell command to find these values, because an executor may have no
+    usable Python."""
     try:
         tasks = 2 * max(context.defaultParallelism, 1)
         asking = prepare(lambda: output_of_executors(context, ["sh", "-c", _SCRIPT, python], tasks), "pythons")

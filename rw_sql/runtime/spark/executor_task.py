@@ -1,8 +1,8 @@
 """Defines a task that runs on each executor. The task prepares the executor for rw_sql's jobs, and reports the files
 and packages that the executor lacks.
 
-Executors receive this module by value, because rw_sql need not be installed on them. The module therefore imports only
-the standard library and functions that are also sent by value.
+Executors receive this module by value, because rw_sql need not be installed on executors. The module therefore imports
+only the standard library and functions that are also sent by value.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def answer(
     version: str,
     seconds: float,
 ) -> dict[str, Any]:
-    """Prepares and checks the executor on which it runs as task ``number``. Takes at least ``seconds`` seconds, so that
-    no executor takes all tasks.
+    """Prepares and checks the executor on which this function runs as task ``number``. Runs for at least ``seconds``
+    seconds, because otherwise one executor could run all tasks.
 
     If the first of the task's ``rows`` is a byte string, it contains the private files that the executor needs, as
     JSON. ``folder`` is the folder in which the driver has written a file with ``token``; it is empty if the executor
@@ -77,8 +77,8 @@ def answer(
 
 
 def remove(folder: str, seconds: float) -> list[None]:
-    """Deletes the copy of the driver's folder of private files on the executor on which it runs. Takes at least
-    ``seconds`` seconds, so that no executor takes all tasks."""
+    """Deletes, on the executor on which this function runs, the copy of the driver's folder of private files. Runs for
+    at least ``seconds`` seconds, because otherwise one executor could run all tasks."""
     discard(folder)
     time.sleep(seconds)
     return []
@@ -115,7 +115,7 @@ def _is_installed(package: str) -> bool:
 
 def _other_version(version: str) -> str:
     """Returns the version of rw_sql on this executor, if this version differs from ``version``. Returns the empty
-    string if both are equal, or if the executor's version is not known."""
+    string if the two versions are equal, or if the executor's version is not known."""
     try:
         found = importlib.metadata.version(OWN_DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:

@@ -2,9 +2,10 @@
 
 Before a job starts and before each large batch, each executor that is not prepared yet runs a task. The task checks
 that the executor shares the warehouse's folder (:mod:`rw_sql.runtime.spark.shared_folder`), and that the executor has
-the Python packages that the job's reader needs. The task also writes the driver's private files to the same paths on
-the executor's host. The files are sent as rows of the task, because such rows appear in no plan, option, log or status
-page. A changed secret is written to a new file, so each executor runs another task.
+the Python packages that the job's reader needs. The task also writes the driver's private files, which contain values
+of secrets, to the same paths on the executor's host. The files are sent as rows of the task, because a task's rows
+appear in no plan, option, log or status page. If a secret changes, the driver writes its value to a new file, and each
+executor therefore runs another task.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ the job needs files, because the host may delete these private files. The second
 answered. The third time applies if the check has timed out because no cores were free.
 
 If all executors have answered and the job needs only packages, the time is unlimited. If the job needs neither files
-nor packages, the time is always unlimited, because the row counts of the batches would reveal rows that such an
-executor lost.
+nor packages, the time is always unlimited: even if an executor was not checked, the row count of each batch would
+reveal rows that this executor lost.
 """
 
 
@@ -86,7 +87,7 @@ class _Prepared:
 @dataclass(slots=True)
 class _Known:
     """The prepared executors by id, and the stall reasons by the packages and files for which executors were refused.
-    Each entry is valid until a monotonic time.
+    Each entry contains the monotonic time until which it is valid.
 
     Until the monotonic time ``none_until``, a call does not wait for executors, because an earlier call has waited
     without success.
@@ -180,7 +181,7 @@ def _asked(
     warehouse: Warehouse, context: SparkContext, packages: tuple[str, ...], files: Mapping[str, str]
 ) -> tuple[str, float]:
     """Checks and prepares the executors. Returns the reason why the current executors cannot be used (empty if they can
-    be used), and the time in seconds for which they count as prepared."""
+    be used), and the time in seconds for which they then count as prepared."""
     group = f"rw_sql asks executors for {warehouse.uri}, {uuid.uuid4().hex}"
 
     def ask() -> list[Answer]:
@@ -224,8 +225,8 @@ def _asked(
 
 
 def _some_executors(context: SparkContext, known: _Known) -> set[str]:
-    """Returns the ids of the current executors. If there are none, waits at most _FIRST_SECONDS for some. The result
-    may still be empty, because some clusters start executors only for tasks, and small batches need no tasks."""
+    """Returns the ids of the current executors. If there are no executors, waits at most _FIRST_SECONDS for some. The
+    result may still be empty, because some clusters start executors only for tasks, and small batches need no tasks."""
     deadline = time.monotonic() + _FIRST_SECONDS
     while not (found := _executors(context)) and known.none_until <= time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)

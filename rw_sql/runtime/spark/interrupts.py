@@ -1,11 +1,11 @@
 """Makes Ctrl-C end the statement that runs in the main thread, together with the statement's Spark jobs and waits.
 Streaming queries continue.
 
-PySpark's own handler of Ctrl-C cancels *all* jobs. It also uses the JVM connection on which the main thread is waiting
-for a response, and thus corrupts this connection. During a call to the JVM, the handler of this module only records the
-interruption. Another thread cancels the jobs with the main thread's tag, and KeyboardInterrupt is raised after the call
-has returned. If a call does not return within a few seconds, the call and its connection are abandoned. The next
-statement opens another connection.
+PySpark's own handler of Ctrl-C cancels *all* jobs. PySpark's handler also uses the JVM connection on which the main
+thread is waiting for a response, and thus corrupts this connection. During a call to the JVM, the handler of this
+module only records the interruption. Another thread cancels the jobs with the main thread's tag, and KeyboardInterrupt
+is raised after the call has returned. If a call does not return within a few seconds, the call and its connection are
+abandoned. The next statement opens another connection.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 _TAG = f"rw_sql-main-{os.getpid()}"
 _CANCEL_SECONDS = 0.1
-"""The interval in seconds at which an interrupted statement's jobs are cancelled. This is repeated until the
-statement's call to the JVM returns, because the call may start further jobs."""
+"""The interval in seconds at which an interrupted statement's jobs are cancelled. The cancellation is repeated until
+the statement's call to the JVM returns, because the call may start further jobs."""
 
 _FINALIZER_SECONDS = 0.02
 """If an interrupt arrives inside a finalizer of py4j, the interrupt is sent again after this time in seconds."""
@@ -77,8 +77,8 @@ _main = _Main()
 
 
 def watch(spark: SparkSession) -> None:
-    """Replaces PySpark's handler of Ctrl-C in the main thread for the rest of the process, and thus also for
-    interactive prompts."""
+    """Replaces PySpark's handler of Ctrl-C in the main thread until the process ends. The replacement therefore also
+    applies at interactive prompts."""
     context = spark.sparkContext
     client = gateway_client(context)
     if _main.context is not context:
@@ -158,7 +158,8 @@ def _is_main() -> bool:
 
 
 def _is_replaceable(handler: object) -> bool:
-    """True for the handlers of this module, of Python and of PySpark; False for a handler of the embedding program."""
+    """True if a handler of Ctrl-C belongs to this module, to Python or to PySpark; False if it belongs to the embedding
+    program."""
     return handler is _on_interrupt or handler is signal.default_int_handler or _is_pysparks(handler)
 
 
@@ -250,14 +251,15 @@ def _raise_if_interrupted() -> None:
 
 
 def _forget_handled() -> None:
-    """Discards the record of an interrupt that is already being handled. Otherwise, the interrupt would be raised again
-    in the middle of a cleanup."""
+    """Discards the record of an interrupt that is already being handled. If the record remained, the interrupt would be
+    raised again in the middle of a cleanup."""
     if isinstance(sys.exception(), KeyboardInterrupt) and not _main.shields:
         _main.is_interrupted = False
 
 
 def _guarded(send: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps ``send_command``. During a call of the main thread, Ctrl-C is then recorded instead of raised."""
+    """Wraps py4j's ``send_command``. If Ctrl-C is pressed during a call of the main thread, the wrapper records this
+    instead of raising KeyboardInterrupt."""
 
     def send_command(*args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != _main.ident or _main.is_calling:

@@ -58,8 +58,8 @@ def jar_settings(package: str, config: Mapping[str, str], *, starts_jvm: bool = 
     If the jars are cached and no setting in the caller's ``config`` conflicts, the settings refer to the cached files.
     Otherwise, the settings refer to the coordinate, which Ivy resolves. If this process starts a JVM (``starts_jvm``)
     that is both driver and executor, the settings put the cached files on the JVM's class path, because Java archives
-    only classes from there (see :mod:`rw_sql.session.class_archive`). Otherwise, Spark copies the files to the
-    executors.
+    only classes from the class path (see :mod:`rw_sql.session.class_archive`). In any other process, Spark copies the
+    cached files to the executors.
     """
     jars = remembered_jars(package) if are_jars_ours(config) else None
     if jars is None:
@@ -90,8 +90,9 @@ def _is_one_process(config: Mapping[str, str]) -> bool:
 
 
 def are_jars_ours(config: Mapping[str, str]) -> bool:
-    """True if only rw_sql determines the jars with which Spark starts. False if ``PYSPARK_SUBMIT_ARGS``, ``config`` or
-    ``spark-defaults.conf`` may also determine jars, because rw_sql's ``spark.jars`` would replace these jars."""
+    """True if only rw_sql determines the jars with which Spark starts. If ``PYSPARK_SUBMIT_ARGS``, ``config`` or
+    ``spark-defaults.conf`` may also determine jars, returns False, because rw_sql's ``spark.jars`` would replace those
+    jars."""
     if "PYSPARK_SUBMIT_ARGS" in os.environ or any(key.startswith("spark.jars") for key in config):
         return False
     return spark_defaults_file() is None
@@ -99,13 +100,14 @@ def are_jars_ours(config: Mapping[str, str]) -> bool:
 
 def spark_defaults_file() -> Path | None:
     """The path of ``spark-defaults.conf`` in ``SPARK_CONF_DIR`` or, if this variable is not set, in the folder ``conf``
-    of this Spark. None if the file does not exist."""
+    of :func:`spark_folder`. None if the file does not exist."""
     file = Path(os.environ.get("SPARK_CONF_DIR") or spark_folder() / "conf") / "spark-defaults.conf"
     return file if file.is_file() else None
 
 
 def spark_folder() -> Path:
-    """The folder of this Spark: ``SPARK_HOME``, otherwise the folder of the installed PySpark."""
+    """The folder of the Spark installation that this process uses: ``SPARK_HOME`` or, if this variable is not set, the
+    folder of the installed PySpark."""
     home = os.environ.get("SPARK_HOME")
     found = find_spec("pyspark") if home is None else None
     return Path(home) if home is not None else Path(found.origin).parent if found and found.origin else Path()

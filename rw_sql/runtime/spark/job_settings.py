@@ -105,5 +105,5 @@ LOCAL_CHECKPOINT_SETTINGS = {
 
 
 def settings_to_reset(given: Iterable[str]) -> tuple[str, ...]:
-    """Those settings of a new session that must have Spark's default in a session for jobs."""
+    """The settings of a new session that must be reset to Spark's default in a session for jobs."""
     return tuple(key for key in sorted(given) if key.startswith(_QUERY_PREFIXES) and key not in JOB_SETTINGS)

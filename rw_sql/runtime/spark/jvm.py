@@ -44,9 +44,9 @@ _FULL_NAMES = (
     "org.apache.spark.storage.StorageLevel",
 )
 _KEPT_NAMES = _SHORT_NAMES + _FULL_NAMES
-"""The classes that :func:`keep_classes` caches, because PySpark looks them up again at each use. It uses them in
-``sql``, ``createDataFrame``, ``newSession``, ``persist`` and ``foreachBatch``, in its parser of types, and for each
-operator and function of a column."""
+"""The classes that :func:`keep_classes` caches, because PySpark looks them up again at each use. PySpark uses these
+classes in ``sql``, ``createDataFrame``, ``newSession``, ``persist`` and ``foreachBatch``, in its parser of types, and
+for each operator and function of a column."""
 
 # The classes are cached by context and name, because py4j itself caches no classes.
 _classes: WeakKeyDictionary[SparkContext, dict[str, Any]] = WeakKeyDictionary()
@@ -68,8 +68,8 @@ def java_class(spark: SparkSession, name: str) -> Any:
 
 
 def scala_object(spark: SparkSession, name: str) -> Any:
-    """The Scala object with the full name ``name``. This function is needed only if a class with the same name as the
-    object hides the object's methods."""
+    """The Scala object with the full name ``name``. This function is needed only if a class that has the object's name
+    hides the object's methods."""
     return getattr(java_class(spark, f"{name}$"), "MODULE$")
 
 
@@ -99,7 +99,8 @@ def keep_classes(spark: SparkSession) -> None:
 
 
 def set_default_property(name: str, value: str) -> None:
-    """Sets a system property of the driver's JVM, unless the property is set already. Does nothing if no Spark runs."""
+    """Sets a system property of the driver's JVM, unless the property is set already. Does nothing if this process has
+    no Spark context."""
     from pyspark import SparkContext
 
     context: Any = SparkContext._active_spark_context
@@ -145,8 +146,8 @@ def bytes_of_file(context: SparkContext, path: str, tasks: int) -> RDD[bytes]:
     """Returns an RDD with the byte strings of a file, divided among ``tasks`` tasks. In the file, each byte string
     follows its length, which is a number of four bytes.
 
-    PySpark's ``parallelize`` also reads such a file, but writes the file itself. The bytes are not sent through py4j,
-    because py4j logs its commands at the level DEBUG.
+    PySpark's ``parallelize`` reads a file of this form too, but writes the file itself. The bytes are not sent through
+    py4j, because py4j logs its commands at the level DEBUG.
     """
     from pyspark import RDD
     from pyspark.serializers import NoOpSerializer
@@ -171,7 +172,7 @@ def collect_within(spark: SparkSession, rdd: RDD[Any], seconds: float) -> None:
 
 
 def hadoop_configuration(spark: SparkSession) -> Any:
-    """The ``org.apache.hadoop.conf.Configuration`` that all sessions of this Spark share."""
+    """The ``org.apache.hadoop.conf.Configuration`` that all sessions of the Spark context share."""
     context: Any = spark.sparkContext
     return context._jsc.hadoopConfiguration()
 

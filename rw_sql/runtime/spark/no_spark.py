@@ -23,7 +23,7 @@ class NoSpark(SparkSessions):
 
     @property
     def spark(self) -> SparkSession:  # type: ignore[override]  # an attribute of the base
-        """Raises SqlError: there is no session."""
+        """Raises SqlError NO_SESSION, because this process has no session."""
         raise SqlError(
             NO_SESSION,
             "the statement needs a Spark session, but this command starts none",
@@ -42,5 +42,5 @@ class NoSpark(SparkSessions):
         return None
 
     def new(self, packages: Iterable[str] = (), parallelism: int = 0) -> SparkSession:
-        """Raises SqlError: there is no session."""
+        """Raises SqlError NO_SESSION, because this process has no session."""
         return self.spark

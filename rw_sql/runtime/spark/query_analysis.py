@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
 _SPATIAL = tuple(getattr(types, name) for name in ("GeographyType", "GeometryType") if hasattr(types, name))
-"""Spark's types for geographic and geometric values, which exist since Spark 4.1. Spark cannot cast them to STRING."""
+"""Spark's types for geographic and geometric values, which exist since Spark 4.1. Spark cannot cast these types to
+STRING."""
 
 _UNSTORABLE = (
     NullType,
@@ -59,8 +60,8 @@ _UNSTORABLE = (
 _TIME_WINDOW = "spark.timeWindow"
 """The metadata key with which Spark marks columns made by ``window()``.
 
-The columns of session windows have this key too. They need not be distinguished, because Spark does not support session
-windows in update mode.
+The columns of session windows have this key too. They need not be distinguished from other time windows, because Spark
+does not support session windows in update mode.
 """
 
 _SESSION_WINDOW = "spark.sessionWindow"
@@ -143,8 +144,8 @@ def _inlined_plan(frame: DataFrame) -> Any:
 
 
 def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -> QueryAnalysis:
-    """The result for a query that Spark accepts. If a Delta table cannot store the rows of the query, the result is a
-    refusal."""
+    """The result of the analysis for a query that Spark accepts. If a Delta table cannot store the rows of the query,
+    the result is a refusal."""
     schema = _schema_of(frame)
     for column in frame.schema.fields:
         kind = _unstorable(column.dataType)
@@ -251,8 +252,8 @@ def _is_bare_aggregation(frame: DataFrame) -> bool:
 
 
 def _unstorable(kind: DataType) -> DataType | None:
-    """Returns the first part of a type, or the type itself, that a Delta table cannot store. Returns None if a Delta
-    table can store the type."""
+    """Returns the first part of a type that a Delta table cannot store; this may be the type itself. Returns None if a
+    Delta table can store the type."""
     match kind:
         case StructType(fields=fields):
             parts = [field.dataType for field in fields]
@@ -293,8 +294,8 @@ def _contains(plan: Any, kinds: tuple[str, ...]) -> bool:
 
 def _keys(frame: DataFrame) -> tuple[tuple[str, ...], str | None, str | None]:
     """Returns the output columns that identify a row of a query that replaces rows; no columns if the query only
-    appends rows. If no output columns identify a row although the query replaces rows, the result also contains the
-    reason for refusing the query, and a hint (None if there is no hint)."""
+    appends rows. If the query replaces rows but no output columns identify a row, the result also contains the reason
+    for refusing the query, and a hint (None if there is no hint)."""
     top = analyzed_plan(frame)
     if not _contains(top, ("Aggregate", "Distinct", "Deduplicate")):
         return (), None, None

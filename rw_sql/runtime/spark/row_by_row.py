@@ -20,7 +20,7 @@ def is_by_row(frame: DataFrame) -> bool:
 
 def steps_by_row(frame: DataFrame, *, is_streaming: bool = True) -> tuple[str, ...] | None:
     """Returns Spark's names for the steps of a stream for which :func:`is_by_row` is true, last step first. Returns
-    None for any other frame. If ``is_streaming`` is False, does the same for a frame that is not a stream."""
+    None for any other frame. If ``is_streaming`` is False, accepts only a frame that is not a stream."""
     found: list[str] = []
     plan = analyzed_plan(frame)
     while True:
@@ -45,9 +45,9 @@ def makes_more(frame: DataFrame) -> bool:
 
 
 def chosen_columns(frame: DataFrame) -> tuple[tuple[str, str], ...] | None:
-    """Returns the columns of a query that only chooses and renames columns of its input, as pairs (name, name in the
-    input). Returns None if the query computes columns or filters rows. The input of the query must be a frame of given
-    rows, for example an empty frame."""
+    """Returns the columns of a query that only chooses and renames columns of its input, as pairs of the column's name
+    in the result and its name in the input. Returns None if the query computes columns or filters rows. The input of
+    the query must be a frame of given rows, for example an empty frame."""
     plan = analyzed_plan(frame)
     output = plan.output()
     found = [(str(output.apply(at).name()), int(output.apply(at).exprId().id())) for at in range(output.size())]

@@ -50,7 +50,7 @@ _PROJECTION = "org.apache.spark.sql.catalyst.expressions.UnsafeProjection"
 _FEW_ROWS = 10
 _MOST_COPIED_BYTES = 2 * 2**20
 """The maximum size in bytes of the input of a batch that this module computes. The bytes of the result pass through
-py4j as text. For a larger result, this would take longer than a Spark job."""
+py4j as text. With a larger input, this transfer would take longer than a Spark job."""
 
 _MOST_RECORDS, _MOST_BYTES = 1_000_000, 1 << 30
 _ZONE = "UTC"
@@ -144,7 +144,7 @@ class RowQuery:
         return pa.concat_tables(tables) if tables else pa.table({})
 
     def _few(self, given: pa.Table) -> Any:
-        """Converts a few rows to Spark's rows. This takes four calls to the JVM for each row, whereas
+        """Converts a few rows to Spark's rows. The conversion takes four calls to the JVM for each row, whereas
         ``createDataFrame`` takes as long as fifty calls."""
         batches = scala_sequence(self.spark, *(batch.serialize().to_pybytes() for batch in given.to_batches()))
         rows = scala_object(self.spark, _CONVERTERS).fromBatchIterator(
@@ -167,7 +167,7 @@ def _without(spark: SparkSession, *rules: str) -> Iterator[None]:
 
     If a condition uses many columns, as the condition about the error of a captured row does, Spark derives an
     equivalent condition for each subset of the columns that a later step renames. Deriving all of these conditions
-    takes time, and a filter of a few rows needs none of them.
+    takes time, and a filter of a few rows does not need the derived conditions.
     """
     excluded = spark.conf.get(_EXCLUDED, None)
     named = ",".join((*((excluded,) if excluded else ()), *(f"{_OPTIMIZER}.{rule}" for rule in rules)))
@@ -186,7 +186,7 @@ def _without(spark: SparkSession, *rules: str) -> Iterator[None]:
 
 def _depends_on_time(spark: SparkSession, frame: DataFrame) -> bool:
     """True if a query contains functions such as ``current_timestamp``, or casts such as the cast of 'today' to a date.
-    The optimizer replaces both with a constant."""
+    The optimizer replaces each of these functions and casts with a constant."""
     pattern = java_class(spark, "org.apache.spark.sql.catalyst.trees.TreePattern").CURRENT_LIKE()
     plan = analyzed_plan(frame)
     if plan.containsPattern(pattern):

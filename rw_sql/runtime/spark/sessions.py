@@ -50,8 +50,8 @@ POLLING_DELAY = "spark.sql.streaming.pollingDelay"
 
 _LEAST_DELAY_MS, _DELAY_MS_PER_QUERY, _MOST_DELAY_MS = 20, 10, 500
 _STORE_DELAY_MS = 200
-"""The minimum polling delay in milliseconds for a warehouse in an object store. There, each poll of a table lists
-files, and the store charges for each listing."""
+"""The minimum polling delay in milliseconds for a warehouse in an object store. In an object store, each poll of a
+table lists files, and the store charges for each listing."""
 
 ORIGINAL_SQL = "_rw_sql_original"
 """The name of an attribute. rw_sql replaces ``SparkSession.sql`` with a function of its own, and stores the original
@@ -72,8 +72,8 @@ def polling_delay_ms(running: int, least_ms: int = 0) -> int:
     """The polling delay of a new query, in milliseconds, if the number of other running queries is ``running``.
 
     A poll without new data takes as much work as a poll with new data. For a Kafka source, for example, a poll takes
-    two requests to a broker. The delay therefore grows with the number of running queries, up to _MOST_DELAY_MS, which
-    limits the total work. ``least_ms`` is the minimum of the result.
+    two requests to a broker. To limit the total work, the delay grows with the number of running queries, up to
+    _MOST_DELAY_MS. ``least_ms`` is the minimum of the result.
     """
     return max(min(_LEAST_DELAY_MS + _DELAY_MS_PER_QUERY * running, _MOST_DELAY_MS), least_ms)
 
@@ -96,12 +96,12 @@ class SparkSessions:
 
     @cached_property
     def _shared_state(self) -> Any:
-        """The shared state of all sessions of this Spark."""
+        """The shared state of all sessions of the Spark context."""
         return java_session(self.spark).sharedState()
 
     @cached_property
     def _active_queries(self) -> Any:
-        """The running queries of all sessions of this Spark, as a Java map from the id to the query."""
+        """The running queries of all sessions of the Spark context, as a Java map from the query's id to the query."""
         return self._shared_state.activeStreamingQueries()
 
     @cached_property
@@ -141,7 +141,7 @@ class SparkSessions:
 
     def running_query(self, query_id: str) -> str | None:
         """Returns the name, for use in messages, of the query with the id ``query_id``, if this query is running in any
-        session of the JVM. Returns None if no such query is running."""
+        session of the JVM. Returns None if the query is not running."""
         queries = self._active_queries
         for key in queries.keySet():
             if str(key) == query_id:
@@ -155,10 +155,11 @@ class SparkSessions:
         return self.spark.sparkContext.defaultParallelism
 
     def new(self, packages: Iterable[str] = (), parallelism: int = PARALLELISM) -> SparkSession:
-        """Returns a session with the jobs' settings: a session that :meth:`release` has kept, or a new session. The
-        classes of ``packages`` are visible to the calling thread.
+        """Returns a session with the jobs' settings: a session that :meth:`release` has kept, or a new session. Loads
+        the jars of ``packages``, whose classes are then visible to the calling thread.
 
-        ``parallelism`` is the number of partitions after a shuffle, and thus of a query's state.
+        ``parallelism`` is the number of partitions after a shuffle, and therefore also the number of partitions of a
+        query's state.
         """
         WorkerThread.of_spark()
         self.load(packages)
@@ -195,8 +196,8 @@ class SparkSessions:
             return self._to_reset
 
     def release(self, session: SparkSession) -> None:
-        """Keeps a session for a later call of :meth:`new`. The session must come from :meth:`new`. If the session's
-        query could not be stopped and still runs, the session is not kept.
+        """Keeps a session for a later call of :meth:`new`. The session must come from :meth:`new`. A session is not
+        kept if its query could not be stopped and still runs.
 
         Spark never frees some parts of a session. Therefore, jobs that are stopped and started again must not create
         ever more sessions.

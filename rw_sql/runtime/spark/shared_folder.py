@@ -33,8 +33,8 @@ MOST_NAMED = 3
 
 
 def is_on_one_machine(master: str | None) -> bool:
-    """True if the Spark master ``master`` runs all tasks in the driver's process. None stands for the default, which
-    does so."""
+    """True if the Spark master ``master`` runs all tasks in the driver's process. The result is also True for None,
+    which means Spark's default master."""
     return master is None or master == "local" or master.startswith("local[")
 
 
@@ -78,7 +78,7 @@ class SharedFolder:
 
 def unshared(warehouse: Warehouse, executors: Sequence[str]) -> str:
     """The stall reason if executors do not share the warehouse's folder. ``executors`` contains a description of each
-    of them."""
+    executor that does not share the folder."""
     return (
         f"{UNSHARED} {warehouse.uri}: not every executor sees this folder as the driver on host "
         f"{socket.gethostname()} does: {first_names(executors, MOST_NAMED)}. "

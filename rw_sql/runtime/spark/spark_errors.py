@@ -190,8 +190,8 @@ def _word_at(text: str, line: int, position: int) -> Span | None:
 
 @cache
 def _both(kind: type[PySparkException]) -> type[SqlError]:
-    """Returns a class that inherits both from ``kind``, an error class of Spark, and from SqlError. Code that catches
-    Spark's class therefore still works."""
+    """Returns a class that inherits both from ``kind``, an error class of Spark, and from SqlError. A user's code that
+    catches Spark's class therefore also catches the converted error."""
     return cast("type[SqlError]", type(kind.__name__, (SqlError, kind), {"__module__": kind.__module__}))
 
 

@@ -31,7 +31,8 @@ follows the column's name in this text: ``today#12``."""
 
 _LITERAL_TYPES = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ")
 _CURRENT = re.compile(rf"\s*(?:{_WORD})(?:\s+[\w/+:-]*)?\s*", re.IGNORECASE)
-"""Matches the content of a literal such as ``DATE 'today'``. Spark's parser replaces such literals with a constant."""
+"""Matches the content of a literal such as ``DATE 'today'``. If a literal has this content, Spark's parser replaces the
+literal with a constant."""
 
 
 @contextmanager

@@ -4,8 +4,8 @@ that works for a job.
 The values about Spark's work come from Spark's status store, which includes running tasks as of their last heartbeat.
 Even a single task that takes an hour therefore shows progress. Planning runs no tasks, but may take minutes on a busy
 machine. During planning, the CPU time of the thread shows progress. Before a task reads its first record, it may start
-a Python process, which may take seconds to import its packages. Meanwhile, the CPU time of the task and of the Python
-processes shows progress.
+a Python process, which may take seconds to import its packages. During this time, the CPU time of the task and of the
+Python processes shows progress.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def planning_seconds(query: StreamingQuery) -> float | None:
 class WorkerThread:
     """A thread of this process that works for a job, and the thread of the JVM that serves its calls.
 
-    ``native`` is the number of the first thread in the operating system. ``serving`` is the number of the JVM's thread
-    (None if it is not known), and ``context`` is the Spark context of this JVM.
+    ``native`` is the operating system's number for the first of these threads. ``serving`` is the number of the JVM's
+    thread (None if it is not known), and ``context`` is the Spark context of this JVM.
     """
 
     native: int
@@ -110,8 +110,9 @@ class WorkerThread:
         return found
 
     def cpu_seconds(self) -> float | None:
-        """The CPU time of both threads in seconds; None if the thread of this process has ended, or if the system does
-        not report the CPU time. Waiting for Spark's tasks, for a store or for a broker takes almost no CPU time."""
+        """The CPU time of both threads in seconds; None if the thread in this process has ended, or if the operating
+        system does not report the CPU time. Waiting for Spark's tasks, for a store or for a broker takes almost no CPU
+        time."""
         used, context, serving = _cpu_seconds(self.native), self.context, self.serving
         if used is not None and serving is not None and context is active_context():
             used += max(0, cpu_time_of(context, serving)) / 1e9

@@ -67,8 +67,8 @@ _shown: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
 
 class SparkViews:
     """The Spark views of one attached warehouse, as one session creates them. Views of the schema ``public`` are in the
-    session's current database at the time when this object was made. Views of any other schema are in a database with
-    the schema's name.
+    database that was the session's current database when this object was made. Views of any other schema are in a
+    database with the schema's name.
 
     The views are refreshed after each change to the catalog.
     """
@@ -82,15 +82,14 @@ class SparkViews:
         self._failed = FailedRecordViews(context, spark)
         self._own = OwnTemporaryViews(spark)
         self._schemas: dict[str, bool] = {}
-        """Maps each schema other than ``public`` to True if its Spark database was made for the schema, and to False if
-        the Spark database with its name belongs to the user."""
+        """Maps each schema other than ``public`` to True if the Spark database with the schema's name was made for the
+        schema, and to False if this database belongs to the user."""
         self._hidden: dict[str, MaterializedViewRecord] = {}
         """The objects of the catalog whose Spark views are missing because a table or view of the user has the same
         name."""
         self._taken: set[str] = set()
-        """The names of those objects and schemas of this warehouse whose name a view or database of another warehouse
-        already uses in this Spark context. Names of objects are in lower case. Names of schemas end with a dot:
-        ``schema.``."""
+        """The names of the objects and schemas of this warehouse that views or databases of another warehouse already
+        use in this Spark context. Names of objects are in lower case. Names of schemas end with a dot: ``schema.``."""
         self._problems: dict[str, str] = {}
         self._late = LateViews(self._create)
         plain_sql(spark, f"CREATE DATABASE IF NOT EXISTS {SPARK_CATALOG}.{CATALOG_DATABASE}")
@@ -122,8 +121,8 @@ class SparkViews:
             _shown[context] = uri
 
     def restore(self, parts: Sequence[str]) -> bool:
-        """Creates the view with this name again if this warehouse has such a view and the view was dropped. Returns
-        True if a view was created."""
+        """If this warehouse has a view with this name and the view was dropped, creates the view again. Returns True if
+        a view was created."""
         last = parts[-1].casefold()
         if CATALOG_DATABASE in map(str.casefold, parts[:-1]) and last in {
             name for name, _ in self._context.metastore.view_definitions()
@@ -150,15 +149,15 @@ class SparkViews:
     def refuse_changes(self, text: str) -> None:
         """Raises SqlError, with the statement to use instead, if a Spark statement would change an rw_sql object.
 
-        Changes to the user's own objects are allowed: objects in another database, and objects in the session's
-        database that hide objects of rw_sql.
+        Changes to the user's own objects are allowed: these are the objects in other databases, and the objects in the
+        session's database that hide objects of rw_sql.
         """
         for change in changed_names(text):
             self._refuse(change)
 
     def refuse_call(self, call: str, name: str) -> None:
-        """Raises the same errors as :meth:`refuse_changes` for ``call``, a method of PySpark that writes or caches the
-        table ``name``."""
+        """Raises the errors of :meth:`refuse_changes` if ``call``, a method of PySpark that writes or caches the table
+        ``name``, would change an rw_sql object."""
         is_cache = call == CACHE_CALL
         for change in changed_names(f"{'CACHE TABLE' if is_cache else 'INSERT INTO'} {name}"):
             try:
@@ -298,7 +297,8 @@ class SparkViews:
         return bool(self._taken)
 
     def is_odd(self, name: str) -> bool:
-        """True if this object of the catalog is a temporary view in Spark, whose name includes the schema.
+        """True if this object of the catalog is a temporary view in Spark. The name of the temporary view includes the
+        schema.
 
         Spark accepts only ASCII letters, digits and ``_`` in the names of tables and of views that are not temporary.
         If a view or database of another warehouse already uses the name, this warehouse's view is temporary. In the
@@ -313,7 +313,8 @@ class SparkViews:
         """The views and tables of the catalog that Spark must show, by name.
 
         In a warehouse that an older version of rw_sql has written, the names of two objects may differ only in upper
-        and lower case. Spark does not distinguish such names. Therefore, Spark shows only the older object.
+        and lower case. Spark does not distinguish these names. Therefore, the result contains only the older of the two
+        objects.
         """
         found: dict[str, MaterializedViewRecord] = {}
         shown: dict[str, str] = {}
@@ -336,8 +337,7 @@ class SparkViews:
         return epoch == self._epoch
 
     def refresh(self) -> None:
-        """Creates, replaces and drops views to match the latest epoch. The call takes little time if nothing has
-        changed.
+        """Creates, replaces and drops views to match the latest epoch. Does nothing if the views already match.
 
         A view whose table does not exist yet is created at a later refresh. If more than AT_ONCE views must be created,
         a background thread creates them.
@@ -382,7 +382,7 @@ class SparkViews:
         return schema == PUBLIC or self._shows(schema)
 
     def _is_ready(self, view: MaterializedViewRecord) -> bool:
-        """True if the object's job has created its table with all columns, so that the Spark view can be created."""
+        """True if the object's job has created its table with all columns. The Spark view can then be created."""
         path = self._context.warehouse.data(view.id, view.generation)
         if not self._context.warehouse.list_names(f"{path}/_delta_log"):
             return False

@@ -4,9 +4,9 @@ The server is shared with sessions that do not use the warehouse, so all of the 
 this session. If the name of an object has several parts, such as ``raw.orders`` or ``rw_catalog.rw_jobs``, the name of
 the temporary view is the whole name, quoted as one word.
 
-The server's process may run the jobs of the warehouse, or may have an attached session of its own. In this case, the
-server has views with the same names that all its sessions share. These shared views may show the tables of an earlier
-epoch.
+The server's process may run the jobs of the warehouse, or may have an attached session of its own. In both cases, the
+server also has views of the warehouse's objects that all its sessions share. These shared views may show the tables of
+an earlier epoch.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CATALOGS: tuple[list[str], ...] = ([], [SPARK_CATALOG])
-"""The parts that may precede the name of a database in Spark's own catalog: no part, or the name of this catalog."""
+"""The parts that may precede the name of a database in Spark's own catalog: no part, or the name of Spark's own
+catalog."""
 
 
 def is_forgotten(error: PySparkException) -> bool:
@@ -137,13 +138,13 @@ class ConnectViews(SparkViews):
             return True
 
     def _is_of_server(self, name: str) -> bool:
-        """True if another session has created a view of this warehouse with this name, which all sessions of the server
-        share."""
+        """True if another session has created a view with this name for this warehouse, and all sessions of the server
+        share this view."""
         return warehouse_of_view(self._spark, self._qualified(name)) == self._context.warehouse.uri
 
     def _is_of_others(self, name: str) -> bool:
-        """True if the server has a table or view with this name that does not belong to this warehouse. Only a server
-        to which a session of its own process was attached has databases for the warehouse's schemas."""
+        """True if the server has a table or view with this name that does not belong to this warehouse. A server has
+        databases for the warehouse's schemas only if a session of the server's own process was attached."""
         return warehouse_of_view(self._spark, self._qualified(name)) not in (None, self._context.warehouse.uri)
 
     def _make(self, name: str, select: str) -> None:
@@ -155,8 +156,8 @@ class ConnectViews(SparkViews):
         self._drop_of_server(name)
 
     def _drop_of_server(self, name: str) -> None:
-        """Drops the shared view of an object that the catalog no longer has. Otherwise, the name would refer to this
-        view, and a query would return rows of the dropped object."""
+        """Drops the shared view of an object that the catalog no longer has. If the view remained, the name would refer
+        to it, and a query would return rows of the dropped object."""
         try:
             if self._is_of_server(name):
                 plain_sql(self._spark, f"DROP VIEW IF EXISTS {self._qualified(name)}")
@@ -201,8 +202,8 @@ class ConnectViews(SparkViews):
         self._of_catalog.clear()
 
     def for_spark(self, snapshot: Snapshot, text: str, path: tuple[str, ...]) -> str:
-        """Replaces names of rw_sql objects in a statement with the names of temporary views. Only qualified names, and
-        unqualified names that the search path resolves to another name, are replaced.
+        """Replaces names of rw_sql objects in a statement with the names of temporary views. Replaces only qualified
+        names, and unqualified names that the search path resolves to another name.
 
         Raises SqlError CONNECT_SESSION if the statement reads a source that has no table. A session of Spark Connect
         cannot read a source's upstream.
@@ -267,8 +268,8 @@ class ConnectViews(SparkViews):
         return name in self._covered
 
     def is_temporary(self, name: str) -> bool:
-        """True if a user's own object in Spark hides the rw_sql object with this name. Here, the user's object may also
-        be a table."""
+        """True if a user's own object in Spark hides the rw_sql object with this name. In a session of Spark Connect,
+        the user's object may also be a table."""
         return name in self._covered
 
     def has_users_database(self, name: str) -> bool:

@@ -1,7 +1,7 @@
 """Creates the temporary views of records that a source could not decode, and of rows that a sink's target refused.
 
 The views are created when a statement mentions them: ``<source>$errors``, ``<sink>$rejected``. These views are
-temporary, because Spark accepts such names only for temporary views. A view that the user has created is kept.
+temporary, because Spark accepts names with ``$`` only for temporary views. A view that the user has created is kept.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class FailedRecordViews:
     def _show_errors(self, text: str) -> None:
         """Creates the views of decode errors that ``text`` mentions.
 
-        The views are temporary, because Spark accepts such names only for temporary views. A view that the user has
-        created is kept.
+        The views are temporary, because Spark accepts names with ``$`` only for temporary views. A view that the user
+        has created is kept.
         """
         snapshot = self._context.metastore.snapshot()
         for table in snapshot.all("table"):
@@ -111,7 +111,7 @@ class FailedRecordViews:
 
     def _show_captured_errors(self, snapshot: Snapshot, table: TableRecord) -> None:
         """Creates the view of decode errors of a table that reads a change data capture source. The source's log
-        contains undecoded changes, and this table decodes its own part of them."""
+        contains undecoded changes, and the table decodes those that belong to its upstream table."""
         name = f"{table.name}{ERRORS}"
         source = snapshot.get(table.inputs[0]) if table.inputs else None
         if not isinstance(source, SourceRecord) or table.live_from is None:

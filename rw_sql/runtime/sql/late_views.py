@@ -1,9 +1,9 @@
-"""Creates many Spark views in a background thread, so that attaching a session does not wait for the views. If a
+"""Creates many Spark views in a background thread. Attaching a session therefore does not wait for the views. If a
 statement mentions a view that the thread has not created yet, the view is created immediately before the statement
 runs.
 
-Spark analyzes each view at its creation, which takes 10 to 20 ms. For a thousand views, this takes longer than all
-other steps of attaching a session.
+Spark analyzes each view at its creation, which takes 10 to 20 ms. For a thousand views, the analysis takes longer than
+all other steps of attaching a session.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ AT_ONCE = 100
 thread creates them. Creating this number of views takes about a second."""
 
 _LISTS = re.compile(r"\b(SHOW\s+(TABLES?|VIEWS)|ANALYZE\s+TABLES)\b", re.IGNORECASE)
-"""Matches statements that depend on views without mentioning them."""
+"""Matches statements that depend on views whose names they do not mention."""
 
 
 class LateViews:
@@ -61,8 +61,8 @@ class LateViews:
             return {name: view for name, view in due.items() if name not in self._due}
 
     def create_mentioned(self, text: str) -> None:
-        """Creates those of the remaining views that a statement needs. A statement that lists views needs all of them.
-        Any other statement needs only the views whose names it contains."""
+        """Of the views that the thread has not created yet, creates those that a statement needs. A statement that
+        lists views needs all of these views. Any other statement needs only the views whose names it contains."""
         if not self._due:
             return
         folded, needs_all = text.casefold(), _LISTS.search(text) is not None
@@ -90,6 +90,7 @@ class LateViews:
 
 def _last(name: str) -> str:
     """The last part of a name in lower case, as statements contain it. The result is empty, and thus a part of every
-    statement, if the last part contains a backtick, because statements can write such a name in several ways."""
+    statement, if the last part contains a backtick, because statements can write a name with a backtick in several
+    ways."""
     last = name.rpartition(".")[2]
     return "" if "`" in last else last.casefold()

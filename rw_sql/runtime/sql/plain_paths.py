@@ -29,7 +29,8 @@ def plain_path(path: str) -> str:
 
 def refuse_own_path(context: Context, change: Changed) -> None:
     """Raises SqlError if the path in a statement is the warehouse itself, or is in one of the folders that only rw_sql
-    writes. Paths in other folders of the warehouse are allowed, because Spark may store the user's own tables there."""
+    writes. Paths in other folders of the warehouse are allowed, because Spark may store the user's own tables in these
+    folders."""
     path = change.parts[-1]
     root, wanted = plain_path(context.warehouse.uri), plain_path(path)
     if wanted != root and not wanted.startswith(f"{root}/"):

@@ -1,8 +1,8 @@
 """Implements ``SELECT … FROM source`` in plain Spark. Such a query reads the upstream once and stores nothing. The
-source's startup mode determines where the reading starts, and it ends at the upstream's present end.
+query reads each split from the position that the source's startup mode determines up to the split's present end.
 
-A source becomes a temporary view while Spark plans the query. The predicates in the plan show which part of the
-upstream the query needs. The query is then planned again, limited to this part.
+While Spark plans the query, a temporary view represents the source. The predicates in the plan show which part of the
+upstream the query needs. Spark then plans the query again, and the new plan reads only this part.
 """
 
 from __future__ import annotations
@@ -72,16 +72,16 @@ _OF_SPARKS_READER, _OF_OUR_READERS = frozenset({"topic", "partition", "offset", 
 rw_sql's readers."""
 
 _OPAQUE = ("ExplainCommand", "UnresolvedExecuteImmediate", "PlanWithUnresolvedIdentifier", "CreateTableLike")
-"""Plan nodes that may refer to relations that the plan's text does not show, because such a node contains another
-statement or computes a name with an expression."""
+"""Plan nodes that may refer to relations that the plan's text does not show: each of these nodes contains another
+statement, or computes a name with an expression."""
 
 _WORD = re.compile(r"\w[\w$]*|`(?:[^`]|``)+`")
 
 _making = threading.Lock()
 _scanning: WeakKeyDictionary[SparkSession, AbstractContextManager[bool]] = WeakKeyDictionary()
 """For each session, the lock that a thread holds while sources exist as temporary views in the session. Without the
-lock, another thread would mistake such a view for a view of the user, although the view contains only the records that
-one query needs."""
+lock, another thread would mistake the temporary view of a source for a view of the user, although the view contains
+only the records that one query needs."""
 
 
 def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
@@ -164,8 +164,8 @@ class SourceScan:
     def frame(self, spark: SparkSession) -> DataFrame:
         """The rows, with the source's columns, for queries of ``spark``.
 
-        Jobs' sessions and ``spark`` may have different settings. The rows are decoded with the settings of the jobs'
-        sessions, and are therefore the rows that a materialized view would read.
+        The sessions for jobs and ``spark`` may have different settings. The rows are decoded with the settings of the
+        sessions for jobs, and are therefore the rows that a materialized view would read.
         """
         own = self.context.sessions.new()
         try:
@@ -216,7 +216,7 @@ def _silent(source: SourceRecord, why: str) -> SqlError:
 
 def of_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
     """A frame that belongs to the session ``spark`` and has the same rows as ``frame``, which belongs to another
-    session. The frame's types and casts stay as the other session has analyzed them."""
+    session. The result keeps the types and casts that the other session's analysis has given to ``frame``."""
     frames = java_class(spark, "org.apache.spark.sql.classic.Dataset")
     return ClassicDataFrame(frames.ofRows(java_session(spark), analyzed_plan(frame)), spark)
 
@@ -351,8 +351,8 @@ def _needed(frame: DataFrame, reader: frozenset[str]) -> ScanBounds:
     """Returns bounds that contain all records that the query needs. The bounds come from the filters above the reads of
     the source in the optimized plan.
 
-    A leaf of the plan is a read of the source if it has all columns in ``reader``. A user's own table may have some of
-    these columns.
+    A leaf of the plan is a read of the source if it has all columns in ``reader``. A leaf with only some of these
+    columns may be a user's own table.
     """
     found: list[ScanBounds] = []
     plan = optimized_plan(frame)
@@ -361,15 +361,16 @@ def _needed(frame: DataFrame, reader: frozenset[str]) -> ScanBounds:
 
 
 def _conjuncts(condition: Any) -> list[str]:
-    """Splits a condition into its conjuncts, so that a conjunct that only Spark can parse does not hide the others."""
+    """Splits a condition into its conjuncts. If only Spark can parse one of them, the other conjuncts can still be
+    used."""
     if str(condition.getClass().getSimpleName()) == "And":
         return [*_conjuncts(condition.left()), *_conjuncts(condition.right())]
     return [str(condition.sql())]
 
 
 def _outputs(project: Any) -> dict[str, str]:
-    """The expression of each column of a projection, by the column's name. Names that several columns have are left
-    out."""
+    """The expression of each column of a projection, by the column's name. The result omits a name that several columns
+    have."""
     chosen = project.projectList()
     found: dict[str, str] = {}
     twice: set[str] = set()

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def has_columns(path: str, table: TableRecord) -> bool:
-    """True if a table's files have all columns of the table. (After ALTER TABLE adds a column, the table's job adds it
-    to the files.)"""
+    """True if a table's files have all columns of the table. (If ALTER TABLE adds a column to the catalog, the table's
+    job later adds the column to the files.)"""
     known = {column.name for column in DeltaTable(path).schema().fields}
     return known.issuperset(stored for _, stored in stored_columns(table))
 

@@ -4,8 +4,8 @@ The module reads the catalog, the jobs' tables and the folders of the warehouse 
 of captured databases. A stalled job is not a finding, because its status already shows the remedy.
 
 While this module reads, jobs may run and statements may be committed. Therefore, if a process stores fact A before fact
-B, this module reads B before A. Before it reports that a log, table or checkpoint is missing or too old, it reads the
-catalog again. It drops the finding if the object no longer exists.
+B, this module reads B before A, and never finds B without A. Before the module reports that a log, table or checkpoint
+is missing or too old, it reads the catalog again, and drops the finding if the object no longer exists.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ def examine(context: Context) -> tuple[Finding, ...]:
 
 
 def repair(context: Context) -> tuple[Finding, ...]:
-    """Repairs the repairable findings, and returns the remaining findings. Removes stored locks and files that nothing
-    uses any more, and records missing outcomes of operations.
+    """Repairs the repairable findings, and returns the remaining findings. Removes stored locks and files that no
+    process uses any more, and records missing outcomes of operations.
 
     Does not remove anything that a job or statement may still use.
 
-    Removes folders only while no process runs jobs. A process that runs jobs removes such folders itself after the next
-    statement that it applies.
+    Removes folders only while no process runs jobs. A process that runs jobs removes unused folders itself after the
+    next statement that it applies.
     """
     applied = least_applied(context)
     locks = _left_locks(context)
@@ -116,8 +116,8 @@ def repair(context: Context) -> tuple[Finding, ...]:
 
 
 def _is_still_owned(context: Context) -> bool:
-    """True if a process runs jobs. If the last heartbeat of an owner on another machine is old, the clocks may differ.
-    In this case, the function waits up to LEASE_SECONDS for a new heartbeat."""
+    """True if a process runs jobs. If the last heartbeat of an owner on another machine is old, the function waits up
+    to LEASE_SECONDS for a new heartbeat, because the clocks of the two machines may differ."""
     while not (owned := owned_groups(context)) and possibly_owned_groups(context):
         time.sleep(_LOOK_SECONDS)
     return bool(owned)
@@ -138,11 +138,11 @@ def _of_groups(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _of_writes(context: Context) -> Iterator[Finding]:
-    """Returns one finding if the reason is known why the owners cannot write to the warehouse. Otherwise, returns a
-    finding for each owner that runs but no longer writes heartbeats.
+    """If it is known why the owners cannot write to the warehouse, returns one finding with the reason. Otherwise,
+    returns a finding for each owner that runs but no longer writes heartbeats.
 
     The check changes nothing in the warehouse. For an object store, the check uses the access keys of the process that
-    runs ``rw-sql doctor``. These may differ from the owner's access keys.
+    runs ``rw-sql doctor``. These access keys may differ from the owner's.
     """
     at = now_ms()
     for lease in context.metastore.jobs.leases().values():
@@ -360,8 +360,8 @@ def _of_locks(context: Context) -> Iterator[Finding]:
 
 
 def _left_locks(context: Context) -> list[QuiesceLock]:
-    """Returns the locks of statements that have ended. The locks must be read before the catalog. Otherwise, a lock
-    that was taken at a later epoch would wrongly count as a lock of an ended statement."""
+    """Returns the locks of statements that have ended. The locks must be read before the catalog. In the reverse order,
+    a lock that was taken at a later epoch would wrongly count as a lock of an ended statement."""
     locks = context.metastore.jobs.quiesce_locks()
     snapshot = context.metastore.snapshot()
     return [lock for lock in locks if not is_in_force(lock, snapshot)]

@@ -19,7 +19,7 @@ WAREHOUSE, OWNER, CATALOG, FOLDER, CHECKPOINT, JOB, UPSTREAM, OPERATION, LOCK = 
     "operation",
     "lock",
 )
-"""The kinds of things that a finding can be about. They are the values of :attr:`Finding.about`."""
+"""The values of :attr:`Finding.about`: the kinds of subjects that a finding can have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

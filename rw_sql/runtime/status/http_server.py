@@ -71,8 +71,8 @@ class Served(Protocol):
         ...
 
     def why_not_ready(self) -> str | None:
-        """The reason why this process is not ready. None if it runs the jobs of its resource group as the catalog
-        requires, or will do so within seconds."""
+        """The reason why this process is not ready. None if the jobs of this process's resource group run in this
+        process and match the catalog, or will match it within seconds."""
         ...
 
 

@@ -1,5 +1,5 @@
-"""Renders the status page as one HTML document on the server. A style sheet and a script have addresses of their own.
-All text from the warehouse is escaped."""
+"""Renders the status page as one HTML document on the server. The page's style sheet and script are separate documents
+with their own addresses. All text from the warehouse is escaped."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; form-action 'self';"
     " base-uri 'none'; frame-ancestors 'none'"
 )
-"""The value of the Content-Security-Policy header. It forbids all content from other origins, and scripts and styles
-inside the HTML document."""
+"""The value of the Content-Security-Policy header. The header forbids all content from other origins, and scripts and
+styles inside the HTML document."""
 
 ROWS_SHOWN = 200
 """The default maximum number of jobs on the page. Jobs that need an operator come first."""
@@ -41,8 +41,8 @@ choose one."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageQuery:
     """The user's selection on the page. The page lists at most ``limit`` jobs that are in ``state`` and whose object's
-    name contains ``name``. It draws the lineage of the object ``lineage``. An empty ``name``, ``state`` or ``lineage``
-    selects everything."""
+    name contains ``name``. The page draws the lineage of the object ``lineage``. An empty ``name``, ``state`` or
+    ``lineage`` selects everything."""
 
     name: str = ""
     state: str = ""
@@ -236,8 +236,8 @@ def _lineage(status: WarehouseStatus, query: PageQuery) -> str:
 
 
 def around(graph: Graph, name: str) -> Graph:
-    """Returns the part of the graph that contains the nodes with the name ``name`` and all nodes that are upstream or
-    downstream of them."""
+    """Returns the part of the lineage graph that contains the nodes with the name ``name`` and all nodes upstream or
+    downstream of these nodes."""
     kept: set[int] = set()
     for edges in (graph.edges, tuple((end, start) for start, end in graph.edges)):
         following: dict[int, list[int]] = {}

@@ -187,8 +187,8 @@ def measure(
 
 
 class _StatusInspector(WarehouseInspector):
-    """An inspector that reads the states of the jobs only once, so that the list of jobs and the lineage show the same
-    states.
+    """An inspector that reads the states of the jobs only once. The list of jobs and the lineage therefore show the
+    same states.
 
     Lags are not measured again: they are the lags in ``measures``.
     """
@@ -271,9 +271,9 @@ def _owners(context: Context, snapshot: Snapshot, at_ms: int) -> tuple[OwnerStat
 
 
 def _main_owner(context: Context, owners: tuple[OwnerStatus, ...]) -> OwnerStatus:
-    """The owner of this process's group. A process that runs no jobs is in the default group, which possibly has
-    neither jobs nor an owner. In this case, the result is the first owner whose process runs or, if no process runs,
-    the first owner."""
+    """The owner of this process's group. A process that runs no jobs belongs to the default group. If this group has
+    neither jobs nor an owner, the result is the first owner whose process runs or, if no process runs, the first
+    owner."""
     own = [owner for owner in owners if owner.resource_group == context.group]
     running = [owner for owner in owners if owner.state != ENDED]
     return (own or running or list(owners))[0]
@@ -383,7 +383,8 @@ class Observer:
     """Reads the status for a page that is requested repeatedly.
 
     Each request reads the states from the catalog. Lags and rates require requests to every upstream and table, so a
-    background thread measures them. It does so only while the page is requested, and at most once every few seconds.
+    background thread measures them. The thread measures only while the page is requested, and at most once every few
+    seconds.
     """
 
     def __init__(self, context: Context) -> None:
@@ -394,7 +395,7 @@ class Observer:
 
     def status(self) -> WarehouseStatus:
         """The current status, with the latest measured lags and rates. Until the first measurement is complete, each
-        call waits a short time for it."""
+        call waits at most _FIRST_SECONDS for this measurement."""
         measuring = self._measure_soon()
         if self._measures.at_ms is None and measuring is not None:
             wait([measuring], _FIRST_SECONDS)

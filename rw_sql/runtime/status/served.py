@@ -32,8 +32,8 @@ PATIENCE_SECONDS = 10.0
 number of seconds."""
 
 COUNT_SECONDS = 30.0
-"""The interval in seconds at which a process with endpoints counts the rows of its jobs for the metrics. It does so
-even if no client requests the metrics.
+"""The interval in seconds at which a process with endpoints counts the rows of its jobs for the metrics. The process
+counts even if no client requests the metrics.
 
 Rows must be counted this often because the numbers of rows come from the commits in each table's Delta log, and upkeep
 deletes these commits after a few minutes.

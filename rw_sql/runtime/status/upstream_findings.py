@@ -1,5 +1,5 @@
-"""Finds captured databases from which a source cannot continue to read although its status does not show this, and
-slots that no source reads any more."""
+"""Finds captured databases from which a source cannot continue to read although the source's status does not show this
+problem. Also finds slots that no source reads any more."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _SECONDS = 20.0
 
 
 def of_upstreams(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
-    """Returns findings about the servers of captured databases. A server that does not respond, or that this process
-    cannot ask, gives no finding."""
+    """Returns findings about the servers of captured databases. A server that does not respond, or to which this
+    process cannot send a request, gives no finding."""
     sources = [source for source in snapshot.all("source") if captures_changes(source.connector)]
     works = {source.id: partial(_of_source, context, snapshot, source) for source in sources}
     found = KeyedWork[int, list[Finding]](UPSTREAM).results(works, _SECONDS) if works else {}
@@ -48,8 +48,8 @@ def _of_source(context: Context, snapshot: Snapshot, source: SourceRecord) -> li
 
 
 def _of_position(context: Context, snapshot: Snapshot, source: SourceRecord) -> Iterator[Finding]:
-    """Returns a finding if the source's reader could not continue. The status of a job that does not run, for example
-    because the source is paused, does not show this."""
+    """Returns a finding if the source's reader could not continue at its position. If the job does not run, for example
+    because the source is paused, the job's status does not show this problem."""
     inspector = WarehouseInspector(context, snapshot)
     state, _ = source_state(snapshot, source, inspector.jobs.statuses())
     if state == "STALLED":

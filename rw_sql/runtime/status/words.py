@@ -32,7 +32,7 @@ _MEANINGS = {
 
 
 def in_words(reason: str) -> str:
-    """Returns a job's reason. If the reason begins with a status word such as EXPIRED, its meaning is added in
+    """Returns a job's reason. If the reason begins with a status word such as EXPIRED, the word's meaning is added in
     parentheses."""
     status = reason.partition(" ")[0]
     return f"{reason} ({_MEANINGS[status]})" if status in _MEANINGS else reason

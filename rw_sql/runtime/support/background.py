@@ -1,4 +1,4 @@
-"""Runs background work on daemon threads, so that the interpreter's exit never waits for an upstream."""
+"""Runs background work on daemon threads. The interpreter's exit therefore never waits for an upstream."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def run_in_background(work: Callable[[], None], name: str) -> Future[None]:
     """Starts ``work`` on a new thread. If ``work`` raises an exception, the exception is logged and stored in the
     returned future.
 
-    Python's thread pool is not used. When the interpreter exits, the pool waits for its threads before rw_sql has a
-    chance to stop them.
+    Python's thread pool is not used, because at the exit of the interpreter, the pool waits for its threads before
+    rw_sql has a chance to stop them.
     """
     future: Future[None] = Future()
 
@@ -61,10 +61,11 @@ def run_in_background(work: Callable[[], None], name: str) -> Future[None]:
 
 
 class KeyedWork(Generic[K, T]):
-    """Runs functions that may take long on background threads. For each key, at most one function runs at a time.
+    """On background threads, runs functions that may take long. For each key, at most one function runs at a time.
     Thread-safe.
 
-    Therefore, a caller that repeatedly requests a result that takes long does not start a new thread each time.
+    Therefore, if a caller requests a result again before the function for the result has ended, no further thread is
+    started.
     """
 
     def __init__(self, name: str) -> None:

@@ -24,11 +24,12 @@ StepsT = TypeVar("StepsT", bound=Steps)
 
 @dataclass(frozen=True, slots=True)
 class DeferredColumns:
-    """Recorded columns, to be added to DataFrames later. ``columns`` are the names of all columns of a DataFrame after
-    ``steps`` were applied to it.
+    """Recorded columns, to be added to DataFrames later. ``steps`` are the recorded additions of columns, and
+    ``columns`` are the names of all columns of a DataFrame after these steps.
 
-    Each batch of a source needs the same added columns. If each batch built them again, a batch of a few rows would
-    spend most of its time on this. For example, a source with six columns needs 700 calls to the JVM.
+    Each batch of a source needs the same added columns. If each batch built these columns again, a batch of a few rows
+    would spend most of its time on building them. For example, building the columns of a source with six columns needs
+    700 calls to the JVM.
     """
 
     columns: tuple[str, ...]

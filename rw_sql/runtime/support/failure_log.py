@@ -33,7 +33,7 @@ class FailureLog:
 
     @property
     def seconds(self) -> float:
-        """The time in seconds for which the failure has continued; 0 if there is no failure."""
+        """The time in seconds for which the present failure has continued; 0 if there is no failure at present."""
         since = self._since
         return 0.0 if since is None else self._clock() - since
 

@@ -31,7 +31,7 @@ class StalledError(Exception):
 
     @property
     def failure(self) -> Failure:
-        """The failure of a job that this error has ended."""
+        """The :class:`Failure` of a job that ended with this error."""
         return Failure(reason=self.reason, is_final=self.is_final, is_lasting=self.is_lasting)
 
 
@@ -68,12 +68,12 @@ _CLASS = re.compile(r"(?:[A-Za-z_$][\w$]*\.)+(?=[A-Z][\w$]*(?:: |$))")
 _AROUND = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
 _MOST_CHARACTERS = 2000
 """The maximum length in characters of the result of :func:`cause_line`. A reason may contain the name of an object in a
-bucket (at most 1,024 bytes) and a command with the same name. This length is sufficient for such a reason."""
+bucket (at most 1,024 bytes), and again in a command. This length is sufficient for a reason of this kind."""
 
 
 def cause_line(text: str) -> str:
-    """Returns, as one line, the innermost cause that an error message contains. The message may be the JVM's, and may
-    contain a Python traceback. Values of secrets that this process knows are removed. A line of more than 2,000
+    """Returns, as one line, the innermost cause that an error message contains. The message may come from the JVM, and
+    may contain a Python traceback. Values of secrets that this process knows are removed. A line of more than 2,000
     characters is cut and ends with "…"."""
     text = without_known_secrets(join_causes(text))
     lines = [line.strip() for line in text.splitlines()]

@@ -1,5 +1,5 @@
-"""Defines fault points. A fault point is a named place in the code where a test may kill the process. It is between two
-steps of a statement, of a job's start or of a batch.
+"""Defines fault points. A fault point is a named place in the code where a test may kill the process. Each fault point
+is between two steps of a statement, of a job's start or of a batch.
 
 With ``RW_SQL_FAULT=name[@n]``, SIGKILL is sent when this process reaches the fault point ``name`` for the n-th time
 (default: the first time). The variable ``RW_SQL_FAULT_KILLS`` selects the target of the signal: ``python`` (only this

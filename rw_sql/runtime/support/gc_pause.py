@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 MOST_SECONDS = 5.0
-"""The ``with`` blocks of several threads may overlap without a gap. If the collector has been paused for more than this
-number of seconds, it is enabled again when the next block begins or ends."""
+"""The ``with`` blocks of several threads may overlap, so that at each time at least one block runs. If the collector
+has been paused for more than this number of seconds, it is enabled again when the next block begins or ends."""
 
 
 class _Pauses:
@@ -36,7 +36,8 @@ def gc_paused() -> Iterator[None]:
     much longer than MOST_SECONDS.
 
     A plan for thousands of splits creates so many lasting objects that the collector often traverses the whole process
-    without finding garbage. These traversals take about a fifth of the time of an INJECT into 10,000 splits.
+    without finding garbage. Without the pause, these traversals would take about a fifth of the time of an INJECT into
+    10,000 splits.
     """
     with _PAUSES.lock:
         if _PAUSES.wanted == 0 and gc.isenabled():

@@ -1,8 +1,8 @@
-"""Mixins for HTTP servers. They limit the number of connections, the time until a request has arrived, and the time for
+"""Mixins for HTTP servers that limit the number of connections, the time until a request has arrived, and the time for
 each step of sending the response.
 
-Without these limits, a connection on which no complete request arrives would occupy a thread for ever. Many such
-connections would keep health probes from being answered.
+Without these limits, a connection on which no complete request arrives would occupy a thread for ever. If many
+connections occupied threads, health probes would get no response.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class LimitedThreads(ThreadingMixIn, BaseServer):
         super().__init__(*args, **kwargs)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Responds to the request of a new connection on a new thread, or closes the connection if too many are
-        open."""
+        """Responds to the request of a new connection on a new thread. If too many connections are open, closes one of
+        them (see :class:`LimitedThreads`)."""
         if not self._free.acquire(blocking=False):
             self._end_oldest()
             if not self._free.acquire(timeout=_CLOSING_SECONDS):

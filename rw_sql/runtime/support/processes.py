@@ -15,8 +15,8 @@ def this_machine() -> str:
     """Returns an id of the scope in which a process id denotes the same process. This scope is the host since its last
     boot and, on Linux, the present PID namespace.
 
-    The namespace is part of the id because two containers with the same host name may use the same warehouse. A process
-    id of one container denotes another process in the other container.
+    The namespace is part of the id because two containers with the same host name may use the same warehouse. An id may
+    denote one process in the first container and another process in the second container.
     """
     parts = [socket.gethostname()]
     with suppress(OSError):
@@ -61,8 +61,8 @@ def _stat(pid: int) -> list[str]:
 
 def stat_fields(stat: Path) -> list[str]:
     """The fields of the ``stat`` file of a process or a thread, from the third field (the state) on. The manual page
-    proc_pid_stat(5) describes these fields. Two fields are skipped, because the second, the name, may contain any
-    bytes. Raises OSError."""
+    proc_pid_stat(5) describes these fields. The first two fields are left out, because the second field, the process's
+    name, may contain any bytes. Raises OSError."""
     return stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 

@@ -149,8 +149,8 @@ def _opened(secret: SecretRecord, key: bytes) -> str | None:
 
 
 def _without_line_end(text: str) -> str:
-    """Returns a value without the line breaks at its end. Editors and ``echo`` add line breaks to files and variables,
-    but no password ends with a line break."""
+    """Returns a value without the line breaks at its end. Editors and ``echo`` add line breaks at the end of files and
+    variables, but no password ends with a line break."""
     return text.rstrip("\r\n")
 
 

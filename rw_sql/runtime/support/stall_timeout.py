@@ -1,5 +1,5 @@
-"""Defines a timeout for waits that progress extends. A wait on a slow machine therefore does not time out as long as
-there is progress."""
+"""Defines a timeout that restarts whenever there is progress. A wait on a slow machine therefore does not time out as
+long as there is progress."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ class StallTimeout:
 
     def note(self, marks: Mapping[str, object], signs: Mapping[str, object] | None = None) -> None:
         """Compares the marks and the signs of life with those of the previous call. A changed mark restarts the
-        timeout. A changed sign of life extends it, within the maximum.
+        timeout. A changed sign of life extends the timeout, up to the maximum of ten times the limit.
 
-        A mark that is new in this call also restarts the timeout, because its earlier progress is unknown.
+        A mark that the previous call did not contain also restarts the timeout, because its earlier progress is
+        unknown.
         """
         now = self._clock()
         for name, mark in marks.items():

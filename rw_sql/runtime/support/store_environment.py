@@ -34,8 +34,8 @@ def s3_region(environ: Mapping[str, str]) -> str | None:
 
 
 def complete_environment(uri: str, environ: MutableMapping[str, str]) -> None:
-    """Sets those variables for region and endpoint that are missing, to the values of corresponding variables that are
-    set. Does nothing if ``uri`` is not in S3.
+    """If variables for the region or the endpoint are missing, sets them to the values of corresponding variables that
+    are set. Does nothing if ``uri`` is not in S3.
 
     Does not change variables that are already set.
     """

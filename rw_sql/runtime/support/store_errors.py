@@ -45,8 +45,8 @@ def store_error(error: Exception, done: str = NOTHING_CHANGED) -> SqlError:
 def store_errors(require_alive: Callable[[str], object], done: str = NOTHING_CHANGED) -> Iterator[None]:
     """A context manager that converts errors of the store to SqlError.
 
-    ``require_alive`` is called first, with ``done``. It raises another SqlError if Spark has ended, because the end of
-    Spark causes errors that look like errors of the store.
+    ``require_alive`` is called first, with ``done``. If Spark has ended, ``require_alive`` raises an SqlError about
+    Spark, because the end of Spark causes errors that look like errors of the store.
     """
     try:
         yield

@@ -42,8 +42,8 @@ class PlainFiles:
 
     @property
     def is_local(self) -> bool:
-        """True for a path on this machine's file systems. If False, the owner of a warehouse may be on another machine,
-        so its process id does not show whether it is alive."""
+        """True for a path on this machine's file systems; False for an object store. The owner of a warehouse in an
+        object store may be on another machine. Its process id then does not show whether the owner is alive."""
         return "://" not in self.uri or self.uri.startswith("file://")
 
     @cached_property
@@ -60,8 +60,8 @@ class PlainFiles:
     def read_text(self, path: str) -> str:
         """Reads the text of a file. Raises FileNotFoundError.
 
-        In an object store, this takes a single request. Opening the file would first request the size and tag, and the
-        read would fail if another process replaced the file in between.
+        In an object store, this takes a single request. If the file were opened instead, the client would first request
+        its size and tag, and the read would fail if another process replaced the file between these two requests.
         """
         data: bytes = self.files.cat_file(path)
         return data.decode("utf-8")
@@ -227,11 +227,11 @@ class Warehouse(PlainFiles):
         return f"{self.uri}/data/{sink_id}/rejected-{generation}"
 
     def view_checkpoint(self, view_id: int, generation: int) -> str:
-        """The checkpoint of a view, kept as long as the view."""
+        """The path of a view's checkpoint, which is kept as long as the view exists."""
         return f"{self.uri}/checkpoints/mv-{view_id}/{generation}"
 
     def sink_checkpoint(self, sink_id: int, generation: int) -> str:
-        """The checkpoint of a sink, kept as long as the sink."""
+        """The path of a sink's checkpoint, which is kept as long as the sink exists."""
         return f"{self.uri}/checkpoints/sink-{sink_id}/{generation}"
 
     def ingest_checkpoints(self, source_id: int) -> str:
@@ -254,8 +254,8 @@ class Warehouse(PlainFiles):
         return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}-cleaned.json"
 
     def range_history(self, source_id: int, generation: int) -> str:
-        """The file with the same ranges as :meth:`cleaned_ranges`, but recorded separately for the time after each
-        operation on the source."""
+        """The file with the ranges that :meth:`cleaned_ranges` contains, but recorded separately for the time after
+        each operation on the source."""
         return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}-history.json"
 
     def read_ranges(self, source_id: int, generation: int) -> str:
@@ -292,5 +292,5 @@ def _written_at(of: dict[str, Any]) -> float:
 
 
 _WRITTEN_KEYS = ("mtime", "LastModified", "last_modified", "updated")
-"""The names under which the file systems report the time when a file was written. The first name is that of local file
-systems and GCS, the second that of S3, the third that of Azure, and the fourth that of GCS."""
+"""The names under which the file systems report the time when a file was written. Local file systems use the first
+name, S3 the second, Azure the third, and GCS the first and the fourth."""

@@ -36,8 +36,8 @@ _STORE_FULL = re.compile(r"XMinioStorageFull|InsufficientStorage|QuotaExceeded")
 """Matches an object store's error for a write to a store without free space."""
 
 _LEAST_BYTES = 1 << 18
-"""A file system with less than this number of free bytes counts as full. The number is more than a heartbeat needs, and
-less than a batch needs."""
+"""A file system with less than this number of free bytes counts as full. A heartbeat needs fewer bytes than this
+number, and a batch needs more."""
 
 _TRIED_BYTES = 1 << 16
 _WRITE, _SEARCH = 2, 1
@@ -59,8 +59,8 @@ class Obstacle:
 
 
 def obstacle_of(error: object, uri: str) -> Obstacle | None:
-    """The obstacle that the error of a failed write to the warehouse at ``uri`` reveals; None if it reveals none.
-    ``uri`` may be empty if it is not known; the remedy then contains no path.
+    """The obstacle that the error of a failed write to the warehouse at ``uri`` reveals; None if the error reveals no
+    obstacle. If the URI is not known, ``uri`` is empty, and the remedy contains no path.
 
     A temporary error, such as the error of a store that does not respond, is not an obstacle.
     """
@@ -104,7 +104,8 @@ def visible_obstacle(warehouse: Warehouse, pid: int | None = None, *, is_here: b
 
     ``pid`` is the id of the process that writes to the warehouse. The check uses the mounts of that process and the
     permissions of its user. If ``pid`` is None, permissions are not checked. ``is_here`` is false if that process is on
-    another machine, whose mounts may differ. In this case, a read-only mount does not count as an obstacle.
+    another machine. A read-only mount of this machine then does not count as an obstacle, because the mounts of the two
+    machines may differ.
     """
     if not warehouse.is_local:
         return None
@@ -149,7 +150,7 @@ def refusal(warehouse: Warehouse) -> OSError | None:
     The function requests to write an existing object under the condition that this object does not exist. A store that
     permits writes to this process reports that the object exists, and changes nothing. If a store ignores conditions,
     the request replaces the object with identical bytes. If a store responds that it does not support conditions, the
-    result is None, because such a response does not show whether the store accepts other writes.
+    result is None, because this response does not show whether the store accepts unconditional writes.
     """
     folder = f"{warehouse.uri}/{_LEASE}/_delta_log"
     names = [name for name in warehouse.list_names(folder) if name.endswith(".json")]

@@ -26,7 +26,8 @@ _SINCE: dict[tuple[str, int, int], int | None] = {}
 """A cache of the times (in milliseconds since 1970) at which the current tables of rebuilt views replaced earlier
 tables, by (warehouse, view, generation). None if no operation records the time.
 
-Such a time never changes, and determining it requires reading operations from the catalog.
+The times are cached because they never change, and because determining a time requires reading operations from the
+catalog.
 """
 
 
@@ -76,7 +77,7 @@ def _was_dropped(snapshot: Snapshot, id_: int) -> bool:
 
 def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
     """Deletes old generations of rebuilt views and of sinks: tables, checkpoints, staging tables and tables of rejected
-    rows. A generation is deleted only if no job writes it and no rewind of a sink needs it.
+    rows. A generation is deleted only if no job writes it and no rewind point needs it for a sink.
 
     Keeps the previous generation of a sink. Also keeps the previous generation of a rebuilt view, which UNDO can
     restore, until ``rollback_window`` has passed.
@@ -130,7 +131,7 @@ def _used_elsewhere(context: Context, snapshot: Snapshot, id_: int) -> set[int]:
 
 
 def _kept(context: Context, snapshot: Snapshot, record: MaterializedViewRecord | SinkRecord) -> int:
-    """The earlier generation that is kept in addition to the current generation; 0 if none is kept."""
+    """The earlier generation that is kept in addition to the current generation; 0 if no earlier generation is kept."""
     if not isinstance(record, MaterializedViewRecord):
         return record.generation - 1
     window = rollback_window_ms(snapshot)

@@ -23,8 +23,8 @@ class LastUpkeep:
     seconds since 1970.
 
     ``orphans_at`` is the time of the last search for files that killed writers left behind; 0 if there was no such
-    search. ``whole_at`` is the time of the last compaction of all small files. Until the first such compaction, it is
-    the time of the first call of :func:`last_upkeep`.
+    search. ``whole_at`` is the time of the last compaction of all small files. Until the first compaction of all small
+    files, ``whole_at`` is the time of the first call of :func:`last_upkeep`.
     """
 
     version: int
@@ -46,7 +46,7 @@ class LastUpkeep:
         return not 0 <= now - self.whole_at < every_seconds
 
     def write(self, context: Context, object_id: int, generation: int) -> None:
-        """Writes the file from which :func:`last_upkeep` reads in a later process. Raises OSError."""
+        """Writes the file that :func:`last_upkeep` reads in a later process. Raises OSError."""
         times = {"at": self.at, "orphans_at": self.orphans_at, "whole_at": self.whole_at}
         body = {"version": self.version, **{f"{key}_ms": int(value * 1000) for key, value in times.items()}}
         path = context.warehouse.last_upkeep(object_id, generation)

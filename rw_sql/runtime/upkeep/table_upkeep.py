@@ -1,6 +1,7 @@
 """Upkeep of a job's table.
 
-The job itself runs this upkeep between two batches, because no other process may write to the table.
+The job that writes the table also runs its upkeep, between two batches, because no other process may write to the
+table.
 
 One run of upkeep performs these steps:
 
@@ -51,20 +52,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 EVERY_VERSIONS = 100
-"""After this number of commits, the next batch triggers a run of upkeep."""
+"""After this number of commits since the last upkeep, the next batch triggers a run of upkeep."""
 
 EVERY_SECONDS = 600.0
 """This number of seconds after the last upkeep, the next batch triggers a run of upkeep."""
 
 WHOLE_EVERY_SECONDS = 600.0
-"""The minimum interval in seconds between two compactions of all small files. Such a compaction may take seconds,
-during which the job writes no batch. A run of upkeep within the interval compacts only the tiny files."""
+"""The minimum interval in seconds between two compactions of all small files. A compaction of all small files may take
+seconds, during which the job writes no batch. A run of upkeep within the interval compacts only the tiny files."""
 
 ORPHANS_EVERY_SECONDS = 24 * 3600.0
 """The minimum interval in seconds between two searches for files that killed writers left behind."""
 
 MAX_HOLD_SECONDS = 7 * 24 * 3600.0
-"""The default number of seconds for which a table keeps rows that a reader without progress has not read."""
+"""The default number of seconds for which a table keeps rows that a reader has not read although the reader makes no
+progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,8 +182,8 @@ class Upkeep:
 
     def _compact(self, *, is_brief: bool) -> None:
         """Compacts small files, or only the tiny ones if ``is_brief`` is true. If delta-rs cannot read a file, upkeep
-        continues without compaction, so that old commits and files are still deleted. Raises CommitFailedError if
-        another process has committed in between."""
+        continues without compaction, and still deletes old commits and files. Raises CommitFailedError if another
+        process has committed in between."""
         try:
             compact(self.output.table, BUCKET if self.is_log else None, is_brief=is_brief)
         except CommitFailedError:
@@ -235,7 +237,8 @@ class Upkeep:
 
     def _due_buckets(self) -> list[int]:
         """The hourly buckets that exceed the retention, oldest first. A bucket exceeds the retention if it is too old,
-        or if the log is still too large without all older buckets. The result never contains the newest bucket."""
+        or if the log would still be too large after all older buckets were dropped. The result never contains the
+        newest bucket."""
         if self.retention.seconds is None and self.retention.bytes is None:
             return []
         sizes = _bucket_sizes(self.output.table)

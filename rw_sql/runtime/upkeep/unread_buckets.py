@@ -1,9 +1,9 @@
 """Finds the oldest hourly bucket of a log whose rows a reader has not read.
 
 A later commit usually has a later bucket. If the clock of a job's machine is set back, however, a later commit has an
-earlier bucket. Therefore, every commit must be read. A reader may be a hundred thousand commits behind, and upkeep
-delays the job's batches. Therefore, a process reads each commit only once, and one run of upkeep reads a limited number
-of commits.
+earlier bucket. Therefore, every commit must be read. A reader may be a hundred thousand commits behind, and reading
+commits in upkeep delays the job's batches. For this reason, a process reads each commit only once, and one run of
+upkeep reads a limited number of commits.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class UnreadBuckets:
         commits add no rows.
 
         Returns ``least`` if the oldest bucket is ``least`` or older. Also returns ``least`` if more than MOST_COMMITS
-        commits must be read to find the oldest bucket. In this case, the next calls read the remaining commits.
+        commits must be read to find the oldest bucket. Later calls then read the remaining commits.
         """
         if not self._begin <= first <= self._end:
             self._begin = self._end = first
@@ -59,7 +59,7 @@ class UnreadBuckets:
 
     def _found_from(self, first: int) -> int | None:
         """Returns the oldest bucket in those commits from version ``first`` on that this process has already read; None
-        if they add no rows."""
+        if these commits add no rows."""
         at = bisect_left(self._least, (first,))
         return self._least[at][1] if at < len(self._least) else None
 

@@ -25,7 +25,7 @@ _IS_KEPT = "_rw_is_kept"
 def last_changes(changes: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Returns the last change of each key among the rows of a change feed.
 
-    If one commit deletes the row of a key and adds another row with this key, the addition counts as the last change.
+    If one commit deletes the row of a key and also adds a row with this key, the addition counts as the last change.
     """
     rows = changes.filter(pc.not_equal(changes[CHANGE], "update_preimage"))
     ordered = rows.append_column(_IS_KEPT, pc.not_equal(rows[CHANGE], DELETED))

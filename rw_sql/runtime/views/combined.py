@@ -55,16 +55,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MOST_HELD_BYTES = 8 * 2**20
-"""The rows of a table are kept in memory only if the table's files have at most this many bytes in total. In memory,
-rows take several times as much space as in files."""
+"""The rows of a table are kept in memory only if the table's files have at most this many bytes in total. Rows take
+several times as much space in memory as in files."""
 
 _READ = "_rw_read"
-"""While Spark combines a batch, this column contains the number of input rows of each group."""
+"""The name of a column that exists while Spark combines a batch. The column contains the number of input rows of each
+group."""
 
 
 @dataclass(slots=True)
 class GroupTable:
-    """The groups in a view's table. New groups are combined with them. Not thread-safe."""
+    """The groups in a view's table, with which the groups of each batch are combined. Not thread-safe."""
 
     run: ViewRun
     functions: dict[str, str]
@@ -111,8 +112,8 @@ class GroupTable:
         return _derived(groups, self.run.spec)
 
     def combined(self, rows: pa.Table) -> Combination | None:
-        """Combines rows with the table's groups. Before the call, the object for the output's table must have been
-        updated to the table's newest version.
+        """Combines rows with the table's groups. Before the call, the caller must update the output's ``table`` object
+        to the table's newest version.
 
         Returns None if only Spark can combine the rows.
         """
@@ -159,7 +160,7 @@ class GroupTable:
         return next((name for name, function in self.functions.items() if function == ROWS), None)
 
     def _known(self, rows: pa.Table) -> pa.Table | None:
-        """All rows of the table, or at least those with the keys of ``rows``. None if only Spark can read them
+        """All rows of the table, or at least those with the keys of ``rows``. None if only Spark can read these rows
         efficiently."""
         table = self.run.output.table
         if self._held is not None and self._held[0] == table.version():
@@ -224,9 +225,9 @@ class Combined:
     run: ViewRun
     groups: GroupTable
     lifted: Streamed
-    """A query that converts each input row to a group that consists of this row only."""
+    """The strategy of the query that converts each input row to a group that consists of this row only."""
     _were_few: bool = field(default=False, init=False)
-    """True if the latest batch that Spark grouped had so few groups that this process could combine them."""
+    """True if the groups of the latest batch that Spark grouped were few enough for this process to combine them."""
 
     @staticmethod
     def of(run: ViewRun) -> Combined:
@@ -259,8 +260,8 @@ class Combined:
             self._write_measured(grouped, batch, expected)
 
     def _write_few(self, grouped: DataFrame, batch: int, expected: Expected) -> bool:
-        """Writes a batch that probably has few groups. A single Spark job computes the groups. Returns False if the
-        batch must be written in another way."""
+        """Writes a batch that probably has few groups, with a single Spark job that computes the groups. Returns False
+        if the batch must be written in another way."""
         try:
             rows = grouped.toArrow()
         except (PySparkException, Py4JError):
@@ -272,8 +273,8 @@ class Combined:
         return not rows.num_rows or self.write_rows(rows, batch)
 
     def _write_measured(self, grouped: DataFrame, batch: int, expected: Expected) -> None:
-        """Computes and counts the groups of a batch. Then combines and writes them in this process or, if there are too
-        many, with Spark."""
+        """Computes and counts the groups of a batch. Then combines the groups with the table's rows and writes them: in
+        this process or, if there are too many groups, with Spark."""
         held = in_any_order(grouped).persist()
         try:
             count, read = held.selectExpr("count(*)", f"coalesce(sum({_READ}), 0)").collect()[0]
@@ -296,8 +297,8 @@ class Combined:
             return commit is not None
 
     def _grouped(self, frame: DataFrame, *, counts_rows: bool = False) -> DataFrame:
-        """Combines all rows with the same key to one row. Each row is a group already, so the columns are combined with
-        the functions for groups."""
+        """Combines all rows with the same key into one row. Each row is a group already, so the columns are combined
+        with the functions for groups."""
         from pyspark.sql import functions as f
 
         of_name = {"sum": f.sum, "min": f.min, "max": f.max}

@@ -101,8 +101,8 @@ class CommitRows:
         return selected_rows(spark, self.given, rows, is_live=bool(self.given.history), is_numbered=True)
 
     def has_rows(self, actions: Actions) -> bool:
-        """True if a commit has rows that a reader of the input's table must read. All of these may be rows of upstream
-        tables other than ``upstream``."""
+        """True if a commit has rows that a reader of the input's table must read. The result is also True if all of
+        these rows belong to upstream tables other than ``upstream``."""
         return any(map(_is_new, actions)) or (self.given.is_changing and any("cdc" in action for action in actions))
 
     def has_only_others(self, actions: Actions) -> bool:
@@ -110,9 +110,9 @@ class CommitRows:
         return self.upstream is not None and rows_of_table(actions, self.upstream) == 0
 
     def require_plain(self, version: int, actions: Actions) -> None:
-        """Raises LeftToSparkError if this module cannot interpret a commit. It can interpret a commit that adds rows,
-        removes old rows, rewrites files, or changes settings that do not affect readers. If the input's change feed is
-        read, it can also interpret any changes to rows in the feed."""
+        """Raises LeftToSparkError if this module cannot interpret a commit. The module can interpret a commit that adds
+        rows, removes old rows, rewrites files, or changes settings that do not affect readers. If the input's change
+        feed is read, the module can also interpret any changes to rows in the feed."""
         has_feed = self.given.is_changing and any("cdc" in action for action in actions)
         adds = any(map(_is_new, actions))
         for action in actions:
@@ -141,8 +141,8 @@ class CommitRows:
         )
 
     def rows(self, commits: Sequence[Actions]) -> pa.Table:
-        """The rows of ``commits``. Raises MiscountError if the number of rows contradicts the counts that the commits
-        record."""
+        """The rows of ``commits``. Raises MiscountError if the number of rows read contradicts the counts that the
+        commits record."""
         parts = [self._rows_of(file, number) for number, actions in enumerate(commits) for file in self._files(actions)]
         rows = self._decodable(pa.concat_tables(parts) if parts else self._columns.empty_table())
         counted = self.planned(commits).most

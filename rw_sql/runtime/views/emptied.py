@@ -1,10 +1,10 @@
-"""Handles batches with a TRUNCATE or the end of a repeated snapshot. Both can remove many rows at once from a table
-that reads a change data capture source.
+"""Handles batches with a TRUNCATE or the end of a repeated snapshot. Either of them can remove many rows at once from a
+table that reads a change data capture source.
 
 A repeated snapshot reads the upstream table again while the table keeps its existing rows. A row whose key has not
 arrived by the end of the snapshot no longer exists upstream, and is deleted. A key counts as arrived even if a value of
-the arrived row does not fit its column, because the row exists upstream. In this case, the table keeps the values that
-it has for this key.
+the arrived row does not fit its column, because the row exists upstream. If a value does not fit, the table keeps the
+values that it has for this key.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _ALMOST = 0.999_999
-"""Sums are checked with rounded numbers. If the rounded sum is less than this fraction of a type's limit, the exact sum
-certainly fits the type."""
+"""Sums are first computed with rounded numbers. If the absolute value of a rounded sum is less than this fraction of
+the limit of the sum's type, the exact sum certainly fits the type."""
 
 _LARGEST_BIGINT = float(2**63)
 
@@ -37,8 +37,8 @@ class Combination:
 
 
 def combine(groups: pa.Table, added: pa.Table, functions: Mapping[str, str]) -> Combination | None:
-    """Combines the groups in ``groups``, one for each key, with the rows in ``added``, of which several may have the
-    same key.
+    """Combines the groups in ``groups`` with the rows in ``added``. Each key occurs once in ``groups``, but may occur
+    several times in ``added``.
 
     ``groups`` and ``added`` have the same columns. ``functions`` maps each column's name to its function. Returns None
     if a sum may exceed the range of its type, or if a minimum or maximum involves NaN, which Arrow and Spark compare
@@ -107,7 +107,7 @@ def _positions(rows: pa.Table) -> pa.Array:
 
 
 def _aggregated(rows: pa.Table, keys: Sequence[str], others: Mapping[str, str]) -> pa.Table | None:
-    """Combines all rows with the same key to one row. Returns None if a sum may exceed the range of its type."""
+    """Combines all rows with the same key into one row. Returns None if a sum may exceed the range of its type."""
     # Columns are named by position, because a result's columns have the names of the aggregates, and a key may have
     # such a name.
     names = {name: f"c{number}" for number, name in enumerate(rows.column_names)}

@@ -1,4 +1,4 @@
-"""The job of a table or materialized view. It runs the view's query over the tables of its inputs, and writes each
+"""The job of a table or materialized view. The job runs the view's query over the tables of its inputs, and writes each
 batch to the view's own table exactly once."""
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FINISH_SECONDS = 600.0
-"""After a crash, the rows of a batch may be in the view although the batch is not complete in the checkpoint. The start
-of the job then completes this batch, and fails if Spark makes no progress for this number of seconds.
+"""After a crash, the rows of a batch may be in the view although the batch is not complete in the checkpoint. At its
+next start, the job then completes this batch. The start fails if Spark makes no progress for this number of seconds.
 
-The limit is long because such a batch may be large, and must be run exactly as it was planned.
+The limit is long because the batch may be large, and must be run exactly as it was planned.
 """
 
 _LOOK_SECONDS = 0.05
@@ -232,8 +232,8 @@ class View:
         self.output.before_commit = self.readers.require_same_log
 
     def _finish(self, batch: int) -> None:
-        """Runs a batch again exactly as it was planned, to complete it in the checkpoint. The rows of this batch are in
-        the view already, but its state is not in the checkpoint."""
+        """Runs a batch again exactly as it was planned, to complete it in the checkpoint. The batch's rows are in the
+        view already, but the query's state after the batch is not in the checkpoint."""
         fault("reader.before_finish")
         try:
             query = self.streaming.query = self._started(self._writer({}).trigger(once=True))
@@ -283,8 +283,8 @@ class View:
     def _start_batches(self, tables: Mapping[int, str]) -> None:
         """Starts to write batches, with a streaming query or with a thread for small batches.
 
-        ``tables`` are the backfill's staging tables by input id. If ``tables`` is not empty, a query reads these tables
-        instead of the inputs, and ends after it has read them.
+        ``tables`` are the backfill's staging tables by input id. If ``tables`` is not empty, a query reads the staging
+        tables instead of the inputs, and ends after it has read all of their rows.
         """
         if self.streaming.query is not None:
             self._end_query()  # The query has read the tables of the backfill to their end.
@@ -311,7 +311,7 @@ class View:
             return writer.start()
 
     def _end_query(self) -> None:
-        """Ends the query but not the run."""
+        """Ends the query. The run continues."""
         query = self.streaming.query
         if query is not None:
             query.stop()
@@ -319,13 +319,13 @@ class View:
         self._release_session()
 
     def _release_session(self) -> None:
-        """Releases the session of a query that has ended, so that another query can use it."""
+        """Releases the session of a query that has ended. Another query can then use the session."""
         session, self.session = self.session, None
         self.context.sessions.release_if_alive(session)
 
     def _tell_errors(self) -> None:
-        """Adds the number of records that could not be decoded in the latest batch to the metrics. Also logs a warning,
-        because with direct readers no table stores these records."""
+        """Adds the number of undecodable records in the latest batch to the metrics. Also logs a warning, because with
+        direct readers no table stores these records."""
         query = self.streaming.query
         if self.readers is None or query is None:
             return
@@ -335,11 +335,12 @@ class View:
             logger.warning("%s: %d records of source %s could not be decoded", self.spec.job, errors, source)
 
     def _then_waiting(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
-        """Returns a function for a streaming query that calls ``write`` for each batch. After a batch without rows of a
-        table with a primary key, the function waits for such rows. After several small batches in a row, it also lets a
-        thread write the following batches.
+        """Returns a function for a streaming query that calls ``write`` for each batch. If the view is a table with a
+        primary key, the function waits after a batch without rows until rows of this table arrive, but at most a
+        second. After several small batches in a row, the function also lets a thread write the following batches.
 
-        The function does not count as being in a batch while it waits, so that stopping the run need not wait for rows.
+        While the function waits, the run does not count as being in a batch. A stop of the run therefore need not wait
+        for rows.
         """
 
         def write_and_wait(frame: DataFrame, batch: int) -> None:

@@ -72,7 +72,7 @@ def order(frame: DataFrame) -> list[str]:
 
 
 def order_of(columns: Sequence[str]) -> list[str]:
-    """Returns those of ``columns`` by which the records of a batch are sorted."""
+    """Returns the columns by which the records of a batch are sorted: those of ORDER and OP that are in ``columns``."""
     # A record that changes a row's key yields two rows with the same position: first the delete of the old key, then
     # the new row.
     return [name for name in (*ORDER, OP) if name in columns]
@@ -85,8 +85,8 @@ def visible(frame: DataFrame) -> list[str]:
 def nullable(kind: DataType) -> DataType:
     """The type ``kind`` with all fields and elements nullable, as in the rows of a table.
 
-    This is needed because Spark treats a column with a default value as non-nullable, and does not cast nullable values
-    to the type of such a column.
+    The conversion is needed because Spark treats a column with a default value as non-nullable, and does not cast
+    nullable values to the type of such a column.
     """
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 

@@ -1,7 +1,7 @@
 """Maintains tables with a primary key. The records of each key are applied in the order of the source's log.
 
-If a later record replaces the whole row, only the last record of each key in a batch is applied. Otherwise (DO NOTHING,
-DO UPDATE IF NOT NULL, WITH VERSION COLUMN), the records of a key are applied to the table's row one after the other.
+If a later record replaces the whole row, only the last record of each key in a batch is applied. With DO NOTHING, DO
+UPDATE IF NOT NULL or WITH VERSION COLUMN, the records of a key are applied to the table's row one after the other.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _EVENTS, _OLD, _NEW = "_rw_events", "_rw_old", "_rw_new"
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """The columns of a query's batches. ``is_exact`` is true if Arrow groups their records by key as Spark does. Both
-    are the same for all batches of a run, and are stored here because Spark takes several milliseconds to determine
-    them."""
+    """The columns of a query's batches. ``is_exact`` is true if Arrow groups the batches' records by key as Spark does.
+    The columns and ``is_exact`` do not change during a run, and are stored here because Spark takes several
+    milliseconds to determine them."""
 
     columns: tuple[str, ...]
     is_exact: bool
@@ -115,8 +115,8 @@ class Keyed:
         )
 
     def _in_order(self, frame: DataFrame, log: OrderedLog | None, batch: int) -> DataFrame:
-        """The records of a batch. The division into batches preserves the order of each split: if a record precedes
-        another record of its split, it is in the same batch or in an earlier batch."""
+        """The records of a batch. The division into batches preserves the order of each split: if one record of a split
+        precedes another, the first is in the same batch as the second or in an earlier batch."""
         spark = frame.sparkSession
         rows = None if log is None else log.rows(spark, batch)
         if rows is None:
@@ -143,11 +143,8 @@ class Keyed:
         write_changes(self.run, changes, batch, self.rows.primary_key)
 
     def _has_written_few(self, frame: DataFrame, batch: int, form: _Form) -> bool:
-        """Writes the last record of each key of a small batch through this process's memory. If one of these records
-        omits values or empties the table, writes nothing and returns False.
-
-        Returns False if nothing was written.
-        """
+        """Writes the last record of each key of a small batch through this process's memory, and returns True. If one
+        of these records omits values or empties the table, writes nothing and returns False."""
         keys = self.rows.primary_key
         last = rows_alone(last_rows(frame, keys, (OP,) if form.is_captured else (), is_exact=form.is_exact))
         if last is None:
@@ -160,7 +157,7 @@ class Keyed:
 
     def _has_written_last(self, frame: DataFrame, batch: int, *, is_captured: bool) -> bool:
         """Does the same as :meth:`_has_written_few`, but for a batch that is not small. Spark persists the last
-        records, so that the batch is decoded only once."""
+        records. The batch is therefore decoded only once."""
         keys = self.rows.primary_key
         last = last_of_each(frame, keys, (OP,) if is_captured else ())
         conditions = [f"`{UNCHANGED}` IS NOT NULL"] if UNCHANGED in last.columns else []
@@ -204,7 +201,7 @@ def settled(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFrame:
     """The rows of a table that a batch of records changes. In the result, the column KEEP is false for a row that must
     be deleted.
 
-    ``frame`` contains the batch's records, and ``own`` the table's existing rows.
+    ``frame`` contains the batch's records, and ``own`` contains the table's existing rows.
     """
     from pyspark.sql import functions as f
 

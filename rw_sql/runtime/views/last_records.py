@@ -18,7 +18,7 @@ _EXACT = frozenset({
     "bigint", "binary", "boolean", "date", "decimal", "int", "smallint", "string", "timestamp", "timestamp_ntz",
     "tinyint",
 })  # fmt: skip
-"""The types whose values Arrow compares as Spark does. Floating-point types are not among them: unlike Arrow, Spark
+"""The types whose values Arrow compares as Spark does. Floating-point types are missing, because Spark, unlike Arrow,
 treats all NaN values as equal, and 0.0 and -0.0 as equal."""
 
 
@@ -36,11 +36,12 @@ def last_of_each(frame: DataFrame, key: Sequence[str], more: Sequence[str] = ())
 
 
 def last_rows(frame: DataFrame, key: Sequence[str], more: Sequence[str] = (), *, is_exact: bool) -> pa.Table:
-    """Does the same as :func:`last_of_each` for a batch that fits into this process's memory. Returns an Arrow table.
+    """Does the same as :func:`last_of_each` for a batch that fits into this process's memory, but returns an Arrow
+    table.
 
     If ``is_exact``, the result of :func:`is_exact`, is true, Spark only decodes the records, and Arrow finds the last
     ones. For a few rows, a window function in Spark would take longer than the rest of the batch, because Spark
-    analyzes and plans it for each batch.
+    analyzes and plans the function for each batch.
     """
     return last_of_rows(frame.toArrow(), key, more) if is_exact else last_of_each(frame, key, more).toArrow()
 

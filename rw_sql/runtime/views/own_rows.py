@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.views.strategy import ViewRun
 
 MOST_SECONDS = 1.0
-"""The maximum time in seconds for which a table waits after a batch without rows of its own. If a statement of another
-process waits for the table, this time may be added to its wait."""
+"""The maximum time in seconds for which a table waits after a batch that has no rows of this table. If a statement of
+another process waits for the table, the statement's wait may be longer by this time."""
 
 _LOOK_SECONDS = 0.02
 """The interval in seconds between two checks of the log. Each check is one call to the file system."""

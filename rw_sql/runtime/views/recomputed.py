@@ -100,8 +100,8 @@ class Changed:
         return _without_old(feed_frame(self.run.context, spark, given)), "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Applies the last change of each key of the input. If the query no longer returns a row for this key, the
-        view's row is deleted."""
+        """Applies the last change of each key of the input. If the query no longer returns a row for a key, the view's
+        row for this key is deleted."""
         from pyspark.sql import Window, functions
 
         (given,) = self.run.spec.inputs
@@ -132,7 +132,8 @@ class Changed:
 
 
 def _without_old(changes: DataFrame) -> DataFrame:
-    """A change feed has two rows for each update. Returns the changes without the rows that contain the old values."""
+    """Returns the changes without the rows that contain the old values of an update. (A change feed has two rows for
+    each update.)"""
     return changes.where(f"{CHANGE} <> 'update_preimage'")
 
 

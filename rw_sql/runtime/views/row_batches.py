@@ -1,9 +1,10 @@
 """Computes the small batches of a row-by-row view without a streaming query.
 
 For each batch, a streaming query plans the query again, and Delta's source lists and filters files with Spark jobs. For
-a few rows, this takes several times as long as reading, computing and writing the rows. This module reads the files of
-new commits with Arrow, and computes the rows with :class:`rw_sql.runtime.spark.row_query.RowQuery`. It stores its
-progress in the checkpoint of the view's streaming query, so that a streaming query can continue there after any batch.
+a few rows, this planning and listing takes several times as long as reading, computing and writing the rows. This
+module reads the files of new commits with Arrow, and computes the rows with
+:class:`rw_sql.runtime.spark.row_query.RowQuery`. The module stores its progress in the checkpoint of the view's
+streaming query. A streaming query can therefore continue after any batch of this module.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ _MOST_COMMITS = 200
 
 
 def may_have_row_batches(warehouse: Warehouse, spec: ViewSpec) -> bool:
-    """True if, according to the specification, the job of a view or table may have batches of this module. Its query
-    must read appended or changed rows of a single table of a local warehouse, without a direct reader or a watermark.
+    """True if, according to the specification, this module may compute batches of a view or table. The query must read
+    appended or changed rows of a single table of a warehouse on a local path, without a direct reader or a watermark.
     This function does not check that the query is row-by-row."""
     if not warehouse.is_local or len(spec.inputs) != 1 or spec.readers:
         return False
@@ -72,7 +73,7 @@ class PreparedRows:
     @staticmethod
     def of(run: ViewRun, spark: SparkSession) -> PreparedRows | None:
         """Prepares the query of a view for which :func:`may_have_row_batches` is true. Returns None if the query is not
-        row-by-row, or if this version of Spark does not support such a preparation."""
+        row-by-row, or if this version of Spark does not support the preparation of a query."""
         (given,) = run.spec.inputs
         commits = CommitRows.of(run, given)
 
@@ -105,18 +106,18 @@ class RowBatches:
     _read: int
     """The first version of the input's table whose commit was not read yet."""
     _pending: list[Actions] = field(default_factory=list)
-    """Those commits from version ``batches.begin`` up to, but not including, ``_read`` that have rows for the next
-    batch."""
+    """The commits that have rows for the next batch, from version ``batches.begin`` up to, but not including,
+    ``_read``."""
     _skipped_at: float | None = None
-    """The time (``time.monotonic()``) at which the first commit since ``batches.begin`` that has only rows of other
-    upstream tables was read; None if there is no such commit."""
+    """The time (``time.monotonic()``) at which this process read the first commit since ``batches.begin`` that has only
+    rows of other upstream tables; None if there is no such commit."""
 
     @staticmethod
     def may_begin(run: ViewRun) -> bool:
         """True if :meth:`of` can probably continue at the checkpoint's position, or begin without a checkpoint.
 
-        If a process was killed in :meth:`of`, it may have left an incomplete checkpoint, with which Spark cannot start.
-        This method removes the files of such a checkpoint.
+        A process that was killed in :meth:`of` may have left an incomplete checkpoint, with which Spark cannot start.
+        This method removes the files of an incomplete checkpoint.
         """
         warehouse = run.context.warehouse
         if newest_planned(warehouse, run.checkpoint) >= 0:
@@ -149,8 +150,8 @@ class RowBatches:
         """True if a batch must be written: there are rows to read, a planned batch is not complete, or the position
         must advance past rows of other upstream tables.
 
-        Raises LeftToSparkError if only a query can run the batch: it is not small, it has too many commits, a commit
-        was cleaned up, or :meth:`CommitRows.require_plain` refuses a commit.
+        Raises LeftToSparkError if only a query can run the batch: the batch is not small or has too many commits, one
+        of its commits was cleaned up, or :meth:`CommitRows.require_plain` refuses a commit.
         """
         warehouse, commits = self.run.context.warehouse, self.prepared.commits
         newest = latest_version(warehouse, commits.table) if self.batches.planned is None else self.batches.planned - 1
@@ -178,8 +179,8 @@ class RowBatches:
 
     def _must_advance(self) -> bool:
         """True if a batch without rows must be planned, to record in the checkpoint that commits with only rows of
-        other upstream tables were read. This is due at once if a statement waits for the table, and otherwise a second
-        after the first such commit was read."""
+        other upstream tables were read. Such a batch is due at once if a statement waits for the table, and otherwise a
+        second after the first of these commits was read."""
         if self._skipped_at is None:
             return False
         is_due = time.monotonic() - self._skipped_at >= MOST_SECONDS
@@ -212,8 +213,8 @@ class RowBatches:
         """Records the batch as planned in the checkpoint, unless it is already planned. Must be called before the rows
         of the batch are committed.
 
-        Raises FencedError if another process has planned the batch, and LeftToSparkError if the plan cannot be written
-        here.
+        Raises FencedError if another process has planned the batch, and LeftToSparkError if this process cannot write
+        the plan, for example because the file system has no hard links.
         """
         if self.batches.planned is not None:
             return

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 
 _MOST_LEFT = 20
-"""A thread may replace the query only if there are at most this number of commits after the query's last batch."""
+"""A thread may replace the query only if the input has at most this number of commits after the query's last batch."""
 
 
 @dataclass(slots=True)
 class RowMode:
-    """The means of one run of a view for writing its batches: a query or a thread.
+    """Writes the batches of one run of a view, either with a query or with a thread.
 
     ``start_query`` is a function that starts a query at the checkpoint's position, and ``end_query`` ends the query.
     ``write`` is a function that writes a batch that the thread has computed. Its arguments are the run's
@@ -110,7 +110,7 @@ class RowMode:
         self.mode.after_batch(batch, is_small=is_small, prepare=self._prepare)
 
     def stop(self) -> None:
-        """Stops the query or the thread, if one is running. The batch in progress has a short time to finish."""
+        """Stops the query or the thread, if one is running. The batch in progress has GRACE_SECONDS to finish."""
         thread = self.streaming.thread
         self.mode.stop()
         self._end_announcements()

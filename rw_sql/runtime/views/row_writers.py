@@ -104,8 +104,8 @@ class LastRows:
         return are_exact(kinds, self.keys)
 
     def take(self, rows: pa.Table) -> Callable[[int], None] | None:
-        """See :class:`RowWriter`. Returns None if a record omits values or empties the table. In this case, the changes
-        depend on the table's existing rows, which only a query reads."""
+        """See :class:`RowWriter`. Returns None if a record omits values or empties the table. The changes then depend
+        on the table's existing rows, which only a query reads."""
         more = [OP] if OP in rows.column_names else []
         last = rows_alone(last_of_rows(rows, self.keys, more) if rows.num_rows else rows)
         if last is None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewRun:
-    """Those members of one run of a view's job that the view's strategy uses.
+    """The members of one run of a view's job that the view's strategy uses.
 
     ``turn`` returns a context manager inside which the run may write to the view's table. A stop of the run waits for
     the end of the ``with`` block. After a stop, the context manager raises FencedError. ``readers`` is None if the view
@@ -44,8 +44,8 @@ class ViewRun:
 
     @property
     def _first_bytes(self) -> str | None:
-        """The maximum number of bytes of a batch for an input with a watermark. The first batch of a view is not
-        limited; for later batches, the result is None, which means the usual limit.
+        """The maximum number of bytes of the next batch for an input with a watermark. For the first batch of a view,
+        the number is so large that it is no limit. For later batches, the result is None, which means the usual limit.
 
         The first batch thus reads all existing rows. Spark treats no row of the first batch as late, regardless of the
         order of the rows.
@@ -80,7 +80,7 @@ class ViewRun:
 
 
 class Strategy(Protocol):
-    """A strategy: it defines the streaming query of a view, and how a batch of this query changes the view's table."""
+    """A strategy defines the streaming query of a view, and how a batch of this query changes the view's table."""
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The frame of the streaming query, and Spark's output mode for the query."""

@@ -58,8 +58,8 @@ class Streamed:
         return frame, "update" if has_state else "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Writes a batch through the driver's memory if the batch certainly fits into it. Otherwise, Spark measures the
-        batch first, or writes it."""
+        """Writes a batch through the driver's memory if the batch certainly fits into this memory. Otherwise, either
+        Spark writes the batch, or the batch is measured first (:meth:`_write_measured`)."""
         planned = self.last = self.planned(batch)
         expected = expected_rows(self.run, planned, self.steps)
         if planned.most == 0 and self.steps is not None:
@@ -85,8 +85,8 @@ class Streamed:
                 self.run.output.append_rows(rows, batch)
 
     def _write_measured(self, frame: DataFrame, batch: int) -> None:
-        """Computes and measures a batch of unknown size. Then writes it through the driver's memory or, if it is too
-        large, with Spark."""
+        """Computes and measures a batch of unknown size. Then writes the batch through the driver's memory or, if the
+        batch is too large, with Spark."""
         output, keys = self.run.output, self.run.spec.keys
         with _measured(frame) as (held, count):
             if may_hold(held, count):
@@ -99,7 +99,7 @@ class Streamed:
                     output.append_frame(held, batch, expected=exactly(count))
 
     def planned(self, batch: int) -> Planned:
-        """The number of rows that the batch with this number reads, as far as it is known."""
+        """The number of rows that the batch ``batch`` reads, as far as it is known."""
         if self.run.readers is not None:
             return self.run.readers.planned(self.run.output.ranges)
         if len(self.run.spec.inputs) != 1:

@@ -1,4 +1,4 @@
-"""Replaces the table of a view with the rebuilt table after the rebuilt table has caught up with the old one."""
+"""Replaces the table of a view with the rebuilt table after the rebuilt table has caught up with the old table."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 _ENDS: dict[tuple[str, int, int, str], int] = {}
-"""The query of a rebuild may read input tables that the view's old query does not read. For each such table, this cache
-contains the version before which the rebuild must have read everything. This is the version after the last one that had
-new rows at the first check. The key is (warehouse, view, generation, table).
+"""The query of a rebuild may read input tables that the view's old query does not read. For each of these tables, this
+cache contains a version. Before the swap, the rebuild must have read everything before this version, which is the
+version after the last one that had new rows at the first check. The key is (warehouse, view, generation, table).
 
 The cache is only in memory. A process that takes over the jobs begins with its own first check.
 """
@@ -120,12 +120,12 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
 
 
 def _in_time(context: Context, key: tuple[int, int], check: Callable[[], bool]) -> bool:
-    """Returns the result of ``check``, which reads the user's own tables, or False if the result is not known yet. The
-    store of such a table may be unresponsive.
+    """Returns the result of ``check``, which reads the user's own tables. Returns False if the result is not known yet,
+    because the store of a user's table may be unresponsive.
 
-    The check runs in the background, so that the owner does not wait for such a store. Later calls with the same
-    ``key`` return its result. The true result of a slow check stays valid for _RECENT_SECONDS. Therefore, the results
-    for several views that are swapped together can be true at the same time.
+    The check runs in the background, and the owner waits only a short time for the result. Later calls with the same
+    ``key`` return the result of this check. If a slow check returns True, the result stays valid for _RECENT_SECONDS.
+    Therefore, the results for several views that are swapped together can be true at the same time.
     """
     pending: dict[tuple[int, int], tuple[Future[tuple[bool, float]], float]] = context.made.setdefault(_CHECKS, {})
     if key not in pending:
@@ -148,8 +148,8 @@ def _in_time(context: Context, key: tuple[int, int], check: Callable[[], bool]) 
 def _has_data(context: Context, table: str, first: int, end: int) -> bool:
     """True if one of a table's versions from ``first`` up to, but not including, ``end`` has added or removed rows.
 
-    Versions without changes to rows, such as the fence of a new run, do not count. The old query may have read past
-    such a version, whereas the new query stops before it until new rows arrive.
+    Versions without changes to rows, such as the fence of a new run, do not count. The old query may have read past a
+    version without changes to rows, whereas the new query stops before this version until new rows arrive.
     """
     if first >= end:
         return False

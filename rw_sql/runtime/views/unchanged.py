@@ -3,9 +3,9 @@
 The log's column ``_rw_unchanged`` lists the omitted values (see
 :mod:`rw_sql.runtime.decoding.change_formats.unchanged`), because a NULL may also be a record's actual value. If the
 table has no row from which an omitted value can be filled in, the value is unknown and becomes NULL. The row's column
-``_rw_unknown`` lists unknown values until a record provides them. ``SELECT * FROM `t$errors` `` shows such rows. If a
-repeated snapshot of an upstream table reads a row again, the row's column INCLUDE timestamp is also filled in from the
-existing row.
+``_rw_unknown`` lists unknown values until a record provides them. For a table ``t``, ``SELECT * FROM `t$errors` ``
+shows the rows with unknown values. If a repeated snapshot of an upstream table reads a row again, the row's column
+INCLUDE timestamp is also filled in from the existing row.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _untold(given: Column, row: StructType, paths: dict[str, str]) -> Column:
 
 def _unknown(known: Column, unchanged: Column, stays: Column) -> Column:
     """The paths of the values that are unknown after a record was applied. If there is no existing row, these are the
-    paths of all omitted values. Otherwise, these are the paths of those values that the record omits and that were
+    paths of all omitted values. If there is one, these are the paths of the values that the record omits and that were
     unknown in the existing row."""
     none = f.array().cast(_NONE)
     marks = f.filter(unchanged, lambda path: ~path.isin(MOVED, KEPT_TIME))
@@ -144,7 +144,7 @@ def settled_moves(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFram
     omit values. Returns None if the batch has no such records.
 
     The omitted values of such a record are those that the row with the old key had when the key changed. Therefore, the
-    records of all keys between which rows moved are applied together, in their order.
+    records of all keys between which rows moved are applied together, in the order of the log.
     """
     moved = frame.where(f.array_contains(UNCHANGED, MOVED))
     if moved.isEmpty():

@@ -63,8 +63,8 @@ ONE_ROW_PER_KEY = (
 
 
 _SHORT = 4
-"""The maximum length of a function name that may differ from a known name by only one edit to count as a typing error.
-Longer names may differ by two edits."""
+"""A function name of at most this length counts as a typing error only if one edit turns it into a known name. For a
+longer name, two edits are permitted."""
 
 _JSON_OBJECT = "to_json(named_struct('key', value))"
 _JSON_ARRAY = "explode(from_json(x, 'ARRAY<STRING>'))"
@@ -130,9 +130,8 @@ def missing_function_hint(name: str, known: Collection[str], *, in_from: bool = 
 
 
 def is_mistaken_function(name: str, known: Collection[str]) -> bool:
-    """True if a function that is not in ``known`` is probably a mistake rather than a user-defined function. This is
-    the case if RisingWave or PostgreSQL has the function, or if the function's name differs from the name of a known
-    function only by a typing error."""
+    """True if a function that is not in ``known`` is probably a mistake rather than a user-defined function: RisingWave
+    or PostgreSQL has the function, or its name differs from the name of a known function only by a typing error."""
     lower = name.lower()
     if lower in _FUNCTIONS or lower in _TABLE_FUNCTIONS:
         return True

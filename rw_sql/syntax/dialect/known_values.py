@@ -51,7 +51,7 @@ def is_whole(node: exp.Expr) -> bool:
 
 
 def is_positive(node: exp.Expr | None) -> bool:
-    """True if the node is None or a constant of at least 1."""
+    """True if the node is missing (None), or is a constant of at least 1."""
     from sqlglot import exp
 
     return node is None or (isinstance(node, exp.Literal) and node.is_int and int(node.name) >= 1)

@@ -13,8 +13,8 @@ CLAUSES = frozenset({
     "Array", "Escape", "JSONExtract", "JSONExtractScalar", "JSONPath", "JSONPathKey", "JSONPathRoot",
     "JSONPathSubscript",
 })  # fmt: skip
-"""sqlglot's names of the clauses and operators that the translation accepts. The translation still refuses some of them
-in certain uses."""
+"""sqlglot's names of the clauses and operators that the translation accepts. The translation still refuses certain uses
+of some of these clauses and operators."""
 
 AGGREGATES = frozenset({
     "Count", "Sum", "Min", "Max", "Avg", "LogicalAnd", "LogicalOr", "Stddev", "StddevPop", "StddevSamp", "Variance",
@@ -50,7 +50,7 @@ TYPES = {
 EXTRACTED = frozenset({"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DOY", "HOUR", "MINUTE", "SECOND"})
 TRUNCATED = frozenset({"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND"})
 EXACT_UNITS = frozenset({"DAY", "HOUR", "MINUTE", "SECOND"})
-"""The units of time that have a fixed length. A month has none."""
+"""The units of time that have a fixed length. (A month has no fixed length.)"""
 
 ALIASED_AS = {
     "Count": "count",

@@ -1,7 +1,7 @@
 """Finds the names of the objects that a statement of Spark or Delta Lake would drop, write to, alter or create.
 
 This module scans the text itself, because Spark's parser would need a call to the JVM for every statement. For most
-statements that only read, the first word already shows this.
+statements that only read, the first word already shows that they change nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Converts Spark's errors about a statement to rw_sql's form: a code, one sentence, the position of the wrong word, and
 a hint.
 
-Spark's error consists of a condition with parameters, a message, and usually a position. This module has its own
-sentences for common conditions. For other conditions, it keeps the first sentence of Spark's message.
+Spark's error consists of a condition with parameters, a message, and usually a position. For common conditions, this
+module has its own sentences. For other conditions, the result contains the first sentence of Spark's message.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class SparkFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownNames:
-    """The names that exist, for suggestions. Most fields are functions, so that the names are looked up only when they
-    are needed.
+    """The names that exist, for suggestions. Most fields are functions, which look up the names only when they are
+    needed.
 
     ``others`` returns the objects that are not relations, each with its kind. ``columns`` receives a relation's name as
     written in the statement, and returns the relation's columns; empty if they are unknown. ``is_database`` returns

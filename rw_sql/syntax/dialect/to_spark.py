@@ -1,7 +1,7 @@
 """Translates RisingWave's SQL to Spark's, for ``SET query_dialect = 'risingwave'``.
 
-The library sqlglot parses RisingWave's dialect and generates Spark's dialect. This module handles the constructs that
-this translation alone would give another meaning. Types, functions and operators that are not in :mod:`.lists` are
+The library sqlglot parses RisingWave's dialect and generates Spark's dialect. This module handles the constructs whose
+meaning sqlglot's translation alone would change. Types, functions and operators that are not in :mod:`.lists` are
 refused.
 """
 
@@ -57,9 +57,9 @@ class SparkQuery:
 def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQuery:
     """Translates a query to Spark's SQL.
 
-    TUMBLE and HOP become Spark's ``window``. EMIT ON WINDOW CLOSE requires such a window. A query with EMIT ON WINDOW
-    CLOSE must run in append mode, with its source's watermark. Raises SqlError NOT_SUPPORTED for constructs that would
-    have another meaning in Spark.
+    TUMBLE and HOP become Spark's ``window``. EMIT ON WINDOW CLOSE is accepted only in a query with TUMBLE or HOP. A
+    query with EMIT ON WINDOW CLOSE must run in append mode, with its source's watermark. Raises SqlError NOT_SUPPORTED
+    for constructs that would have another meaning in Spark.
     """
     from sqlglot import ErrorLevel, exp, parse_one
     from sqlglot.errors import SqlglotError, UnsupportedError

@@ -21,7 +21,7 @@ RESERVED = frozenset({
 _QUOTED = RESERVED | {
     "CASCADE", "CONNECTOR", "FIXED", "IF", "LOCAL", "NONE", "RESTRICT", "SECRET", "SESSION", "TIME", "WATERMARK",
 }  # fmt: skip
-"""The words that rw_sql quotes when it prints them as names.
+"""The words that rw_sql quotes when it prints a name that equals one of them.
 
 These are the reserved words, and words that begin an rw_sql clause at a place where a name is also allowed.
 """

@@ -1,7 +1,7 @@
 """Handles invisible characters. A byte-order mark at the start of the text is ignored. Any other invisible character
 causes an error that names the character.
 
-Such characters often come from editors or web pages. The message names the character, because the character itself
+Invisible characters often come from editors or web pages. The message names the character, because the character itself
 would be invisible in the message too.
 """
 

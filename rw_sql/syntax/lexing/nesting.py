@@ -13,8 +13,8 @@ Python's JSON parser, whose stack would overflow."""
 
 
 def allow_nesting() -> None:
-    """Raises Python's recursion limit to the value that the deepest permitted queries need. A limit that is already
-    higher is not changed."""
+    """Raises Python's recursion limit to the value that the deepest permitted queries need. If the limit is already
+    higher, it is not changed."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _FRAMES))
 
 

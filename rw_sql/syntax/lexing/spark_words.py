@@ -98,8 +98,8 @@ _EXPLAIN = re.compile(
 
 
 def could_be_sparks(text: str) -> bool:
-    """True if the first words begin a statement of Spark or Delta Lake. This function is used for checks without
-    Spark."""
+    """True if the words can be the first words of a statement of Spark or Delta Lake. This function is used for checks
+    without Spark."""
     found = _WORDS.match(text)
     if found is None or found[1] is None:
         return found is None or text[found.end() : found.end() + 1] in ("", "(")

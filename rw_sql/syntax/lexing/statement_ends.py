@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _COMPOUND = frozenset({"CASE", "FOR", "IF", "LOOP", "REPEAT", "WHILE"})
-"""The first words of the statements inside a block that end with END and their own first word, as IF ends with END
-IF."""
+"""The first words of those statements inside a block that end with END and the statement's own first word, as IF ends
+with END IF."""
 
 _BEFORE_STATEMENT = frozenset({";", "BEGIN", "DO", "ELSE", "LOOP", "REPEAT", "THEN"})
 _IN_CASE = frozenset({"ELSE", "THEN"})
 _FIRST_IN_BLOCK = FIRST_WORDS | _COMPOUND | {"CLOSE", "END", "FETCH", "ITERATE", "LEAVE", "SIGNAL", "("}
 _BEGIN_NOT = "BEGIN NOT"
-"""The text that represents the two lexemes BEGIN and NOT. They begin a block if ATOMIC follows."""
+"""The text that represents the two lexemes BEGIN and NOT, which begin a block if ATOMIC follows."""
 
 
 class StatementEnd:
@@ -29,7 +29,7 @@ class StatementEnd:
 
     A block begins with BEGIN NOT ATOMIC, or with BEGIN and a word that begins one of Spark's statements. BEGIN UNSAFE
     and BEGIN TRANSACTION therefore do not begin a block. In a block, every statement ends with ``;``, and the END of
-    the block follows such a ``;``.
+    the block follows the ``;`` of the last statement.
     """
 
     __slots__ = ("_before", "_cases", "_depth", "_has_handler", "_is_after_end", "_is_label", "_state", "begins")

@@ -50,10 +50,11 @@ _LONG = {STRING: "a string", QUOTED: "a quoted name", BACKQUOTED: "a quoted name
 
 
 def found(token: Token) -> str:
-    """The token as messages show it. A short token is shown as its text.
+    """The token as messages show it. A short token is shown as its text; a token that is long or has several lines is
+    shown only by its kind, such as ``a long word``.
 
-    A long text is never truncated: masking finds only whole secrets, so a part of a secret would stay visible in the
-    message.
+    A long text is not shown in part, because masking finds only whole secrets, and a part of a secret would stay
+    visible in the message.
     """
     if token.kind == END:
         return "EOF"
@@ -204,9 +205,9 @@ def unterminated(what: str, mark: str, span: Span) -> SqlError:
 def unclosed_comment(text: str, start: int) -> SqlError:
     """The error for the block comment that starts at ``start`` and does not end.
 
-    Comments can be nested, so the ``*/`` that should end the comment may have ended an inner ``/*``. In this case, the
-    error names the inner ``/*``. If the inner ``/*`` is part of a word, such as the path ``in/*.csv``, the error also
-    points at it.
+    Comments can be nested, so the ``*/`` that should end the comment may have ended an inner ``/*``. If this may be the
+    reason, the error names the inner ``/*``. If the inner ``/*`` is part of a word, such as the path ``in/*.csv``, the
+    error also points at the inner ``/*``.
     """
     inner = text.find("/*", start + 2, max(text.find("*/", start + 2), 0))
     if inner > start + 2 and not text[inner - 1].isspace():

@@ -21,16 +21,16 @@ _PARTS = "parts.lark"
 _BESIDE = frozenset({
     "SHOW timezone", "REFRESH SCHEMA", "ALTER SYSTEM SET enable_unsafe_ops = true", "CONFIRM '3f9a52c0'",
 })  # fmt: skip
-"""Examples that hints never show: parts of statements, rarely used statements, and statements that give consent to an
+"""Examples that hints never show: incomplete statements, rarely used statements, and statements that give consent to an
 unsafe effect."""
 
 _LONGEST = 130
 
 _CONSENTS = frozenset({"ALLOW", "CASCADE", "REASON"})
 _SWITCHES = frozenset({"VALIDATE", "REDISCOVER"})
-"""The WITH options that give consent.
+"""The WITH options that give consent to an unsafe effect.
 
-An example is cut before a WITH with such an option, so that pasting the example does not give consent.
+An example is cut before a WITH with such an option. A user who pastes the example therefore does not give consent.
 """
 
 
@@ -80,7 +80,8 @@ def example_like(before: Sequence[Token]) -> str | None:
 
 def completed(before: Sequence[Token], keyword: str, token: Token) -> str | None:
     """Returns the statement up to ``token``, after inserting the keyword that is missing before ``token``. Returns None
-    if no example of the grammar has a value of this kind, such as a name, after these words."""
+    if no example of the grammar has, after the same words and the keyword, a value of the token's kind, such as a
+    name."""
     if token.kind not in (WORD, NUMBER) or token.text.isupper():
         return None
     statement = [other for other in before if not (other.kind == WORD and other.upper == "EXPLAIN")]
@@ -118,7 +119,7 @@ def _with_names(text: str, tokens: Sequence[Token], statement: Sequence[Token]) 
 
 _ACTING = frozenset({"ALTER", "CANCEL", "INJECT", "RESET", "REWIND", "SKIP", "UNDO"})
 """The first words of statements that change existing objects. In hints, the examples of these statements have
-placeholders instead of values, so that users do not paste an example's value by mistake."""
+placeholders instead of values, because a user could otherwise paste an example's value by mistake."""
 
 _NAMING = frozenset({"CREATE", "REPLACE"})
 """The first words of statements that define objects. All other statements refer to existing objects, so their examples

@@ -18,7 +18,8 @@ from typing import Any
 from rw_sql.assets import list_assets, read_asset
 
 CAPTURES = ("OPTION_KEY", "QUERY", "EXPRESSION")
-"""The terminals for free text. Where the grammar expects one of them, the parser cuts its text out of the statement."""
+"""The terminals for free text. Where the grammar expects one of these terminals, the parser cuts the terminal's text
+out of the statement."""
 
 VALUES = frozenset({"NAME", "WORD", "STRING", "NUMBER", *CAPTURES})
 """The terminals whose tokens have a value. All other terminals are keywords and punctuation."""
@@ -119,7 +120,7 @@ def load_tables(kept: dict[str, Any]) -> Tables:
 
 def _capture(row: Actions) -> str | None:
     """Returns the terminal whose free text is cut out in a state. Only shifts count, because a state also has
-    reductions for terminals that cannot follow there."""
+    reductions for terminals that cannot follow in this state."""
     found = [terminal for terminal in CAPTURES if type(row.get(terminal)) is int]
     assert len(found) < 2, f"several terminals would be cut out in one state: {found}"
     return found[0] if found else None
@@ -136,7 +137,7 @@ def _spelled(keywords: frozenset[str]) -> Spelled:
 def build_tables(text: str, starts: tuple[str, ...] = ("statement",)) -> dict[str, Any]:
     """Builds the tables for a grammar, as values that JSON can represent. Equal grammars give equal tables.
 
-    Lark builds them with ``strict``, which raises lark.exceptions.GrammarError if the grammar is ambiguous.
+    Lark builds the tables in its mode ``strict``, and raises lark.exceptions.GrammarError if the grammar is ambiguous.
     """
     from lark import Lark
     from lark.lexer import Lexer

@@ -28,7 +28,7 @@ DATABASES = {
     "POSTGRES": ("postgres-cdc", "public.a_table"),
     "POSTGRESQL": ("postgres-cdc", "public.a_table"),
 }
-"""The connectors of change data capture sources, each with the upstream name of a table."""
+"""The connectors of change data capture sources, each with an example of an upstream table's name."""
 
 _BROKER, _REGISTRY = "host:9092", "http://host:8081"
 
@@ -152,8 +152,8 @@ def _names_of_connectors(suffix: str) -> tuple[str, ...]:
 
 
 def _none_of(key: str, does: str, whole: str, system: str, known: Sequence[str], word: str) -> str:
-    """The hint for a system whose name may be a known ``connector`` or ``type``. In rw_sql, the name belongs in that
-    option of WITH. ``word`` is the word before the system's name."""
+    """The hint for a system whose name may be a known ``connector`` or ``type``. In rw_sql, the name is the value of
+    this option of WITH. ``word`` is the word before the system's name."""
     names = {name: name.replace("-", "_") for name in known}
     near = [name for name, plain in names.items() if system.lower() in (plain, plain.split("_")[0])]
     if near:
@@ -222,8 +222,8 @@ def _connection_to(place: Place) -> str:
 
 
 def _format(envelope: str, words: Sequence[str]) -> str:
-    """The clause FORMAT … ENCODE … for an envelope. ``words`` are the statement's words. The result has the encoding in
-    ``words`` if the envelope supports it; otherwise JSON."""
+    """The clause FORMAT … ENCODE … for an envelope. ``words`` are the statement's words. If the envelope supports the
+    encoding that ``words`` contain, the result has this encoding; otherwise, it has JSON."""
     encode = next((after for word, after in pairwise(words) if word == "ENCODE"), "JSON")
     is_of_sink = words[:2] == ["CREATE", "SINK"]
     if encode not in (_PAIRS_OF_SINKS if is_of_sink else _PAIRS)[envelope]:
@@ -237,8 +237,8 @@ SCHEMAS = {"AVRO": " (schema.registry = '…')", "PROTOBUF": " (message = '…',
 
 
 def _other_encoding(envelope: str, words: Sequence[str]) -> str:
-    """Returns the end of a hint that proposes another encoding than the statement, whose words are ``words``. Returns
-    the empty string if the encodings are equal."""
+    """Returns the end of a hint that proposes an encoding other than the statement's. ``words`` are the statement's
+    words. Returns the empty string if the encodings are equal."""
     encode = next((after for word, after in pairwise(words) if word == "ENCODE"), "JSON")
     is_of_sink = words[:2] == ["CREATE", "SINK"]
     known = (_PAIRS_OF_SINKS if is_of_sink else _PAIRS)[envelope]

@@ -113,8 +113,8 @@ def _types(place: Place) -> str | ForeignForm | None:
 
 
 def _metadata(place: Place) -> str:
-    """The hint for a column that is declared with Flink SQL's METADATA. The metadata field is named after FROM or,
-    without FROM, has the column's name."""
+    """The hint for a column that is declared with Flink SQL's METADATA. The name of the metadata field follows the word
+    FROM; without FROM, it is the column's name."""
     depth, at = 0, len(place.before)
     while at and (depth or place.before[at - 1].text not in ("(", "<", ",")):
         at -= 1
@@ -138,7 +138,8 @@ _METADATA = {
     "shard-id": "partition",
     "timestamp": "timestamp",
 }
-"""Maps the metadata columns of Flink SQL's connectors to the words after INCLUDE that select the same data."""
+"""Maps the metadata columns of Flink SQL's connectors to the words after INCLUDE that select the same data in
+rw_sql."""
 
 
 def _clauses(place: Place) -> str | ForeignForm | None:

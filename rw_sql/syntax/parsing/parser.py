@@ -28,7 +28,8 @@ _ONLY_BEFORE = {
     "FIXED": frozenset({"("}),
     "MAP": frozenset({"("}),
 }
-"""Keywords that are keywords only if one of these tokens follows. Otherwise, they are names."""
+"""Maps the terminal of each keyword that is a keyword only before certain tokens to these tokens. Before any other
+token, the keyword's word is a name."""
 
 
 class Parser:
@@ -152,8 +153,8 @@ class Parser:
         return Token(END, "", "", before.end, before.end, before.line + lines, column)
 
     def follows(self, terminal: str, words: tuple[str, ...]) -> bool:
-        """True if the next tokens are the keyword's words and the keyword is permitted before the token that follows
-        them."""
+        """True if the next tokens are the keyword's words, and the keyword is permitted before the token that follows
+        these words."""
         at, tokens = self.at, self.tokens
         after = at + len(words)
         if after > self.last:
@@ -164,8 +165,8 @@ class Parser:
         return needed is None or (after < self.last and tokens[after].upper in needed)
 
     def can_shift(self, terminal: str) -> bool:
-        """True if the grammar accepts this terminal now. The reductions before the shift are simulated, because the
-        tables also contain reductions for terminals that cannot follow."""
+        """True if the grammar accepts this terminal now. The function simulates the reductions that precede the shift,
+        because the tables also contain reductions for terminals that cannot follow."""
         actions, goto = self.tables.actions, self.tables.goto
         action = actions[self.states[-1]].get(terminal)
         if action is None or isinstance(action, int):

@@ -130,8 +130,8 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
     A ``;`` in a string, a quoted name, a comment, dollar quotes or a block ``BEGIN … END`` of Spark does not end a
     statement. The first words of a statement decide which quoting rules apply. Pieces that contain only comments, and a
     byte-order mark before a statement, are skipped. This function never raises an error. An unterminated token or block
-    extends to the end of the script, and the parser reports the error later. For this purpose, an unterminated comment
-    is kept as part of a statement, or as a statement of its own.
+    extends to the end of the script, and the parser reports the error later. To make this report possible, an
+    unterminated comment is kept as part of a statement, or as a separate statement.
     """
     found: list[ScriptStatement] = []
     start = counted = 0
@@ -198,8 +198,8 @@ def open_bracket(text: str) -> Span | None:
 
 
 def unclosed_quote(text: str) -> SqlError | None:
-    """The error for an unterminated string, quoted name or comment in a Spark statement; None if every such part is
-    terminated."""
+    """The error for an unterminated string, quoted name or comment in a Spark statement; None if the statement contains
+    no unterminated part."""
     quote = open_quote(text)
     if quote is None:
         return None
@@ -235,7 +235,8 @@ def refuse_unclosed(text: str) -> None:
     """Raises SqlError if a string, quoted name, comment, ``(`` or block of a Spark statement does not end.
 
     Spark accepts an unclosed part in a statement that contains free text, such as a path. This function refuses an
-    unclosed quote even there, because the following statements of the script would become part of the quoted text.
+    unclosed quote even in a statement with free text, because the following statements of the script would become part
+    of the quoted text.
     """
     is_free = _FREE_TEXT.match(text) is not None
     error = unclosed_quote(text)

@@ -67,7 +67,7 @@ _FIRST_TOKENS = 4
 longest beginning is CREATE OR REPLACE TEMP TABLE."""
 
 END_WITH_SEMICOLON = "end the statement before it with ;"
-"""The hint if a ``;`` is missing between two statements."""
+"""The hint for a missing ``;`` between two statements."""
 
 
 def syntax_error(
@@ -116,8 +116,8 @@ def syntax_error(
 
 
 def _clause_slip(token: Token, accepted: set[str], before: Sequence[Token]) -> SqlError | None:
-    """The error for a mistyped clause of a query. The parser takes the mistyped word for an alias that ends the query.
-    The error therefore occurs after this word."""
+    """The error for a mistyped clause of a query. The parser interprets the mistyped word as an alias that ends the
+    query. The syntax error therefore occurs after this word."""
     if not before or "$END" not in accepted or not any(other.upper == "SELECT" for other in before):
         return None
     word = before[-1]
@@ -153,7 +153,7 @@ def _wrong_order(token: Token, before: Sequence[Token]) -> SqlError | None:
 
 
 def _next_statement(token: Token, accepted: set[str], before: Sequence[Token], after: Sequence[Token]) -> str | None:
-    """The hint if the statement is complete, and the token begins another statement on a new line."""
+    """The hint for the case that the statement is complete, and the token begins another statement on a new line."""
     if "$END" not in accepted or token.kind != WORD or not before or before[-1].span.line >= token.span.line:
         return None
     words = " ".join(other.text for other in (token, *after[:_FIRST_TOKENS]))
@@ -172,8 +172,8 @@ def _of_others(token: Token, expected: str, before: Sequence[Token]) -> str | No
 
 
 _UNSAID = ('"."', "ALLOW", "CASCADE", "EMIT", "REASON")
-"""The keywords that hints do not suggest. Consent, and the reason for it, must come from the user, and EMIT is rarely
-the intended word."""
+"""The keywords that hints do not suggest. Consent, and the reason for the consent, must come from the user. EMIT is
+rarely the intended word."""
 
 _SPOKEN = (("number", "a number"), ("identifier", "a name"), ("literal string", "a string in quotes: '…'"))
 _CLAUSES = ("FORMAT", "WITH", "INCLUDE")
@@ -216,7 +216,7 @@ def _misplaced(
 def _what_next(
     token: Token, expected: str, listed: Sequence[str], before: Sequence[Token], after: Sequence[Token]
 ) -> str | None:
-    """The hint that shows a possible continuation, if no similar word is known."""
+    """The hint that shows a possible continuation of the statement. This hint is used if no similar word is known."""
     if expected == "end of statement":
         more = [_said(other) for other in listed if other not in _UNSAID][:_MOST_LISTED]
         return f"omit {_legible(token)}{f', or write {either(more)} before it' if more else ''}"

@@ -1,6 +1,6 @@
 """Refuses statements that the grammar accepts but that have no meaning in rw_sql, and suggests alternatives.
 
-Such statements never run. For all other statements, the planner decides whether they are supported.
+The refused statements never run. For all other statements, the planner decides whether they are supported.
 """
 
 from __future__ import annotations

@@ -18,9 +18,10 @@ _OWN_SCHEMA = "public"
 def canonical_query(text: str, dialect: str = "spark") -> str:
     """The query in canonical form. Two queries with the same form have the same meaning.
 
-    An alias that only replaces the relation's name is replaced by that name, because RENAME TO adds an alias to each
-    query that reads the renamed object. If sqlglot cannot parse a query, or if the query is nested too deeply for
-    Python's recursion limit, the canonical form is the query's text without surrounding white space.
+    If an alias only stands for a relation's name, the canonical form has the relation's name instead of the alias,
+    because RENAME TO adds an alias to each query that reads the renamed object. If sqlglot cannot parse a query, or if
+    the query is nested too deeply for Python's recursion limit, the canonical form is the query's text without
+    surrounding white space.
     """
     from sqlglot.errors import SqlglotError
 
@@ -77,8 +78,8 @@ def _fold_relations(tree: exp.Expr) -> None:
 
 
 def _drop_aliases(tree: exp.Expr) -> None:
-    """Replaces the aliases of relations with the relations' names. This is done only if each relation is read only
-    once, and if no other item of FROM has the relation's name or alias."""
+    """Replaces the aliases of relations with the relations' names, but only if each relation is read only once, and if
+    no other item of FROM has the relation's name or alias."""
     from sqlglot import exp
 
     tables = [table for table in tree.find_all(exp.Table) if isinstance(table.this, exp.Identifier)]

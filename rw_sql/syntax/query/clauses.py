@@ -94,8 +94,8 @@ def _general(name: str) -> str:
 
 
 def _before(tokens: Sequence[Token], place: int, word: str) -> int | None:
-    """The place of the nearest ``word`` before a place. Words inside brackets that are closed before the place are
-    ignored. Words before brackets that enclose the place are included."""
+    """The place of the nearest ``word`` before a place. Ignores words inside brackets that are closed before the place,
+    but not words before brackets that enclose the place."""
     depth = 0
     for at in range(place - 1, -1, -1):
         depth = max(0, depth + (tokens[at].text in (")", "]")) - (tokens[at].text in ("(", "[")))
@@ -172,8 +172,8 @@ def result_clause(text: str, at: int) -> tuple[str, str] | None:
 
 
 def _result_alone(tokens: Sequence[Token], select: int) -> str | None:
-    """Returns DISTINCT or the set operation of a query, because of which clauses such as ORDER BY can name only columns
-    of the result. Returns None for other queries."""
+    """If a query has DISTINCT or a set operation, returns the words of this clause, because clauses such as ORDER BY
+    can then name only columns of the result. Returns None for other queries."""
     if [token.upper for token in tokens[select + 1 : select + 2]] == ["DISTINCT"]:
         return "DISTINCT"
     return next((word for word in _SET_OPERATIONS if _before(tokens, select, word) is not None), None)

@@ -7,7 +7,7 @@ taken. (These are the functions *lift* and *combine* of K. Tangwongsan et al., "
 Aggregation", PVLDB 8, 2015.)
 
 A column such as ``round(avg(x), 1)`` cannot be combined. Such a column is *derived*: hidden columns contain the sum and
-the count, and an expression computes the column from them.
+the count, and an expression computes the column from these two.
 
 The input may also consist of *signed* rows: the rows that a commit adds to a table have the sign 1, and the rows that a
 commit removes have the sign -1. A removed row is lifted to a group with negative counts and sums. Minima and maxima of
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 KEY, COUNT, SUM, MIN, MAX, DERIVED, ROWS = "key", "count", "sum", "min", "max", "derived", "rows"
-"""The ways in which a column of two groups is combined. With KEY, both groups have the same value. SUM, MIN and MAX are
-the functions of these names. COUNT adds the two values like SUM, but without any values, a count is 0 and a sum is
-NULL. DERIVED means that the column is computed from the other columns. ROWS adds the groups' numbers of rows, and a
-group with 0 rows is removed."""
+"""The ways in which a column of two groups is combined. With KEY, the two groups have equal values in the column. SUM,
+MIN and MAX are the functions of these names. COUNT adds the two values, as SUM does, but a count without any values is
+0, whereas a sum without any values is NULL. DERIVED means that the column is computed from the other columns. ROWS adds
+the groups' numbers of rows, and a group with 0 rows is removed."""
 
 FUNCTIONS = {COUNT: SUM, SUM: SUM, MIN: MIN, MAX: MAX, ROWS: SUM}
 """Maps the way in which a column is combined to the aggregate function that combines the column's values."""
@@ -80,8 +80,8 @@ class DecomposedAggregation:
     """The aggregation with one column for each key and aggregate. The hidden columns are at the end."""
     _derived: dict[str, exp.Expr]
     _typed: list[tuple[exp.Expr, str]] = field(default_factory=list)
-    """The aggregates that this module computes in another way than Spark, each with the type for which both ways have
-    the same result."""
+    """The aggregates that this module computes in a different way from Spark, each with the type for which both ways
+    give the same result."""
     _rows: str | None = None
     """The hidden column that contains the number of rows of each group."""
 
@@ -202,8 +202,8 @@ class DecomposedAggregation:
         return f"SELECT {', '.join(listed)} FROM {GROUPS_RELATION}"
 
     def _of_group(self, derived: exp.Expr) -> exp.Expr:
-        """A derived column. For a group with 0 rows, which is about to be removed, the column is NULL, because its
-        expression might fail: for example, it might divide by the number of rows."""
+        """A derived column. For a group with 0 rows, which is about to be removed, the column is NULL, because the
+        column's expression might fail: for example, it might divide by the number of rows."""
         from sqlglot import exp
 
         return derived if self._rows is None else _if_positive(exp.column(self._rows, quoted=True), derived)
@@ -323,8 +323,8 @@ def _if_positive(count: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _added(call: exp.Expr, hidden: list[exp.Expr]) -> str:
-    """Returns the name of the hidden column that contains the aggregate ``call``. Adds the column to ``hidden`` if it
-    is not yet there."""
+    """Returns the name of the hidden column that contains the aggregate ``call``. If ``hidden`` lacks this column, adds
+    it."""
     from sqlglot import exp
 
     for item in hidden:

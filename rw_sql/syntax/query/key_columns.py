@@ -240,8 +240,8 @@ def part_spellings_of(
 
 def _qualifiers(core: exp.Select, columns: Iterable[str] | None) -> dict[tuple[str, ...], int]:
     """The names of a select's inputs that may stand before the name of a column. Each name (in parts and in lower case)
-    is mapped to the place of its input. The result is empty if any unqualified column name may have another meaning
-    than the qualified one."""
+    is mapped to the place of its input. The result is empty if any unqualified column name may have a different meaning
+    from the qualified name."""
     from sqlglot import exp
 
     joins = core.args.get("joins") or ()
@@ -315,8 +315,8 @@ def stored(core: exp.Select, key: exp.Expr) -> exp.Expr:
 
 
 def _is_window(core: exp.Select, key: exp.Expr) -> bool:
-    """True for a call of Spark's function for time windows, and for a column that a subquery in FROM makes by such a
-    call."""
+    """True for a call of Spark's function for time windows, and for a column that a subquery in FROM makes by calling
+    this function."""
     from sqlglot import exp
 
     if isinstance(key, exp.Anonymous):

@@ -2,8 +2,9 @@
 
 If the view's job replaces rows, the view's table needs the columns that identify a row. The form adds each identifying
 column that the query does not select as a hidden column, whose name begins with ``_rw_key_``. In the form, the column
-KEEP replaces the condition of HAVING, and of a WHERE around an aggregation. The job needs KEEP to remove a row from the
-table when the row no longer matches these conditions. All queries here are in Spark's SQL.
+KEEP replaces the condition of HAVING, and of a WHERE around an aggregation. The job needs KEEP in order to remove a row
+from the table when the row no longer matches the condition of HAVING or of this WHERE. All queries here are in Spark's
+SQL.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ in GROUP BY or HAVING refers to a column or to a select item."""
 NO_RELATIONS: Relations = {}
 
 KEEP = "_rw_keep"
-"""A column of the job's query that the table does not have. It is true if the row belongs in the view."""
+"""The name of a column of the job's query that the table does not have. The column is true if the row belongs in the
+view."""
 
 ROW = "_rw_row"
 """The hidden key column of a view whose rows have no key. Its value consists of the row's digest and the row's index
@@ -109,9 +111,9 @@ class ViewQuery:
     """A parsed query.
 
     The *core* is the query itself, or the innermost query inside selects that only choose columns and rows. ``kind``
-    classifies the core. ``why`` is the reason for a restriction: the kind is OTHER, or the query may have no form
-    because its expressions would see hidden columns, or the group of a row depends on other rows. The forms are derived
-    from :attr:`text`. They are equivalent to the original query only if :attr:`text` is.
+    classifies the core. ``why`` is the reason for one of three restrictions: the kind is OTHER, the query may have no
+    form because its expressions would see hidden columns, or the group of a row depends on other rows. The forms are
+    derived from :attr:`text`. They are equivalent to the original query only if :attr:`text` is equivalent to it.
     """
 
     kind: str
@@ -301,7 +303,7 @@ class ViewQuery:
         which are the columns on which the relations are joined. The second selects the values of the join columns from
         both sides. The third selects the values in pairs, one from each side, for finding their types.
 
-        Returns None for any other query, including a join of more than two relations and a join without such columns.
+        Returns None for any other query, including a join of more than two relations and a join without join columns.
         """
         from sqlglot import exp
 
@@ -400,7 +402,7 @@ def read_outermost(text: str) -> ViewQuery:
 
 
 def _bare_items(select: exp.Select) -> None:
-    """Removes the parentheses around select items, because sqlglot does not know the names of such items."""
+    """Removes the parentheses around select items, because sqlglot does not know the name of an item in parentheses."""
     select.set("expressions", [bare(item) for item in select.expressions])
 
 
@@ -418,8 +420,8 @@ def _backquoted(name: str) -> str:
 
 
 def _add_keys(core: exp.Select, keys: Sequence[exp.Expr], columns: Iterable[str] | None) -> list[str]:
-    """Adds the grouping keys that a select does not return as hidden columns. Returns the names of the columns that
-    contain the keys, for all keys. For ``columns``, see :func:`group_keys`."""
+    """Adds the grouping keys that a select does not return as hidden columns. Returns, for each key, the name of the
+    column that contains the key. For ``columns``, see :func:`group_keys`."""
     found = enumerate(_columns_of(core, keys, columns))
     return [name or _add_hidden(core, value, number) for number, (name, value) in found]
 

@@ -1,8 +1,8 @@
 """Parses a query, and keeps the names and arguments of its calls as written.
 
-The parsers of sqlglot translate most functions. They drop arguments that other dialects do not have (``to_char(a,
-'999')``, ``percentile(a, 0.5, b)``), add defaults (``listagg(a)``), and respell formats (``YYYY``). They refuse calls
-that have a wrong number of arguments, or fail with errors of Python.
+The parsers of sqlglot translate most functions. The parsers drop arguments that other dialects do not have
+(``to_char(a, '999')``, ``percentile(a, 0.5, b)``), add defaults (``listagg(a)``), and respell formats (``YYYY``). For a
+call with a wrong number of arguments, they raise an error of sqlglot or of Python.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HIDDEN = "\ue000"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reader:
     """One of sqlglot's parsers, and the words that have a special meaning for this parser. The words in ``calls`` have
-    their special meaning only before a bracket. The words in ``words`` have theirs everywhere.
+    their special meaning only before a bracket. The words in ``words`` have their special meaning everywhere.
 
     A subclass of the parser with fewer functions would be simpler. But ``sqlglot[c]`` and ``sqlglot[rs]`` install
     compiled classes, and a Python class cannot inherit from these classes.

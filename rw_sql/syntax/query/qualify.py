@@ -16,8 +16,8 @@ def with_schemas(text: str, dialect: str, name_of: Callable[[str, int, int], str
     """Returns the query with replacements for unqualified names of relations.
 
     ``name_of`` is a function that receives an unqualified name (folded unless quoted) and the name's range in the text.
-    It returns the replacement, or None to keep the name. A query that sqlglot cannot parse is returned unchanged, and a
-    later check reports the error.
+    ``name_of`` returns the replacement, or None to keep the name. A query that sqlglot cannot parse is returned
+    unchanged, and a later check reports the error.
     """
     from sqlglot.errors import SqlglotError
 

@@ -93,7 +93,7 @@ def unreadable(kind: str, name: str) -> str:
 
 
 def no_such_relation(text: str, name: str) -> str:
-    """The hint for an unknown relation in a Spark statement, for the case that no relation has a similar name."""
+    """The hint for an unknown relation in a Spark statement if no relation has a similar name."""
     words = _VERB.match(text)
     verb, kind = (words["verb"].upper(), (words["kind"] or "TABLE").upper()) if words is not None else ("", "TABLE")
     if verb == "DROP":

@@ -66,8 +66,8 @@ def renamed_relation(text: str, old: str, new: str, dialect: str, *, is_stored: 
 
 
 def _range(schema: exp.Expr | None, name: exp.Expr, new: tuple[str, ...]) -> tuple[int, int]:
-    """Returns the range of a name. The range excludes the schema if both the old and the new name are in the schema
-    ``public``."""
+    """Returns the range of a name. If both the old and the new name are in the schema ``public``, the range does not
+    include the schema."""
     start, end = _place(name)
     if schema is None or (len(new) == 1 and schema.name.lower() == PUBLIC):
         return start, end

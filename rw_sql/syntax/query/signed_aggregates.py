@@ -97,7 +97,7 @@ exceed BIGINT, and a sum of DOUBLE values would not be exact."""
 
 
 def signed(found: exp.Expr, types: Mapping[str, str]) -> exp.Expr | None:
-    """Rewrites an aggregate for signed changes, so that removed rows are subtracted. Returns None if subtraction may be
+    """Rewrites an aggregate so that it adds added rows and subtracts removed rows. Returns None if subtraction may be
     inexact for the type of the aggregate's argument."""
     from sqlglot import exp
 

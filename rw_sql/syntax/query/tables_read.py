@@ -147,8 +147,8 @@ def repeated_tables(query: str) -> frozenset[str]:
 
 
 def may_use_column(query: str, column: str) -> bool:
-    """True if a query may use a certain column of its input. This is assumed if the query contains the column's name
-    (ignoring case) or ``*``.
+    """True if a query may use a certain column of its input: the query contains the column's name (ignoring case), a
+    ``*`` or a NATURAL join.
 
     The ``*`` of ``count(*)`` is ignored. The query must be valid.
     """

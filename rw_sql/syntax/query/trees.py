@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 ROWS, GROUPS, ONE_ROW, DISTINCT, JOIN, OTHER = "rows", "groups", "one row", "distinct", "join", "other"
 
 QUERY_WITHIN = "it has a query within an expression"
-"""The reason why a query with an inner query is recomputed completely: the inner query may read rows of other groups or
-of other join keys than those of the changed rows."""
+"""The reason why a query with an inner query is recomputed completely: the inner query may read rows of groups or join
+keys other than those of the changed rows."""
 
 STAR_WITHIN = "it has a * within an expression"
 """The reason why a query is recomputed completely if the value of an expression depends on all columns of the input:
@@ -74,8 +74,8 @@ def _inlined(clause: exp.With) -> bool:
 
 def is_plain(relation: exp.Expr) -> bool:
     """True if an input in a FROM clause is only a relation or a query, with or without an alias. An input is not plain
-    if it has a sample, a PIVOT, a join in parentheses, a version, or an alias with column names, because these change
-    its rows or columns."""
+    if it has a sample, a PIVOT, a join in parentheses, a version, or an alias with column names, because each of these
+    changes the input's rows or columns."""
     alias = relation.args.get("alias")
     if alias is not None and alias.args.get("columns"):
         return False
@@ -120,8 +120,8 @@ def kind_of(core: exp.Select, *, may_have_queries: bool = False) -> tuple[str, s
 
 
 def has_sessions(select: exp.Select) -> bool:
-    """True if a select may group by session windows. This is assumed if the select makes a session window anywhere
-    outside its aggregates."""
+    """True if a select may group by session windows. The result is also True if the select makes a session window
+    anywhere outside its aggregates, even without grouping by it."""
     from sqlglot import exp
 
     group = select.args.get("group")
@@ -259,8 +259,8 @@ def spark_sql(tree: exp.Expr) -> str:
 
 
 def spent_sql(tree: exp.Expr) -> str:
-    """Returns the same text as :func:`spark_sql`, for a tree that the caller no longer uses. sqlglot then modifies the
-    tree itself instead of a copy."""
+    """Returns the text that :func:`spark_sql` returns, for a tree that the caller no longer uses. sqlglot modifies the
+    tree itself instead of a copy, which saves time."""
     return tree.sql(dialect="spark", normalize_functions=False, copy=False)
 
 

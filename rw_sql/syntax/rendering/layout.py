@@ -19,7 +19,7 @@ _widest = ContextVar("_widest", default=WIDEST_LINE)
 @contextmanager
 def one_clause_per_line() -> Iterator[None]:
     """A context manager. Inside the ``with`` block, lists and statements with several clauses are always divided into
-    lines, so that there is room for comments."""
+    lines. Each line then has room for a comment."""
     token = _widest.set(-1)
     try:
         yield

@@ -108,7 +108,7 @@ def switches_text(**switches: str | bool | None) -> list[str]:
 
 
 def parameter_text(values: Sequence[ParameterValue]) -> str:
-    """A parameter's values, ``DEFAULT`` if there are no values."""
+    """A parameter's values as text; ``DEFAULT`` if there are no values."""
     return ", ".join(value_text(value) for value in values) or "DEFAULT"
 
 

@@ -192,7 +192,7 @@ class Cursor:
                 self.fail(word)
 
     def fail(self, expected: str) -> NoReturn:
-        """Raises SqlError INVALID_EXPRESSION. The message names what was expected and the current token."""
+        """Raises SqlError INVALID_EXPRESSION. The message names the expected construct and the current token."""
         token = self.peek()
         met = found(token)
         before = found(self.tokens[self.at - 1]) if self.at > 0 else ""
@@ -220,8 +220,8 @@ class Cursor:
         raise SqlError(INVALID_EXPRESSION, message, hint=hint, span=token.span)
 
     def _is_column(self) -> bool:
-        """True if the next token is a reserved word that is probably the name of a column. This is assumed if the next
-        token but one can follow a column."""
+        """True if the next token is a reserved word that is probably the name of a column. The word probably names a
+        column if the token after it can follow a column."""
         following = self.peek(1)
         if following.kind == END or following.text == ")":
             return self.word() != "FROM"

@@ -126,8 +126,8 @@ _SEQUENCE = "CASE WHEN first <= last THEN sequence(first, last) END"
 
 def _sequence(arguments: Sequence[Token]) -> str:
     """The array with the numbers of ``generate_series``. If the last number is less than the first number,
-    ``generate_series`` returns no rows. Spark's ``sequence``, in contrast, counts downwards without a step, and fails
-    with a step."""
+    ``generate_series`` returns no rows. Spark's ``sequence``, in contrast, counts downwards if no step is given, and
+    fails if a step is given."""
     written = _parts(arguments)
     parts = [_in_spark(spelled(part)) for part in written]
     if len(parts) not in (2, 3):

@@ -24,7 +24,7 @@ _OF_OTHERS = {
 def unknown_type(token: Token, known: Collection[str], surplus: str = "") -> SqlError:
     """The error for a type that does not exist. The error's hint names the type among ``known`` that was probably
     meant. ``surplus`` is the text of the type's arguments in the statement. If the type that was probably meant accepts
-    no arguments, the hint says to omit them."""
+    no arguments, the hint says to omit the arguments."""
     near = [_OF_OTHERS[token.value]] if token.value in _OF_OTHERS else near_names(token.value, known)
     if near and surplus and near[0] not in _WITH_ARGUMENTS:
         hint = f"write {near[0].upper()}, without ({surplus})"

@@ -139,7 +139,7 @@ class NullValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretValue:
-    """``SECRET name [AS FILE]``: a reference to a secret. It never contains the secret's value."""
+    """``SECRET name [AS FILE]``: a reference to a secret, without the secret's value."""
 
     secret: Name
     is_file: bool = False

@@ -48,8 +48,8 @@ class Confirm(Statement):
 class Flush(Statement):
     """``FLUSH``: waits until all records that exist when FLUSH begins have reached every running dependent.
 
-    FLUSH waits neither for paused objects nor for jobs that stay STALLED for a few seconds and several retries. The
-    result lists the paused objects and the stalled jobs.
+    FLUSH waits neither for paused objects nor for jobs that stay STALLED for more than a few seconds and several
+    retries. The result lists the paused objects and the stalled jobs.
     """
 
 

@@ -58,7 +58,7 @@ class AlterSourceUnsafeSet(Statement):
     """``ALTER SOURCE n UNSAFE SET (k = v, …) [, UNSET (k, …)] [ALLOW …] [WITH (VALIDATE = bool)] [REASON 'text']``.
 
     ``allow`` lists the predicted effects (GAPS, DUPLICATES) to which the user consents in advance. RESET and UNDO have
-    the same clause.
+    the clause ALLOW too.
     """
 
     name: Name
@@ -243,10 +243,10 @@ class InjectSourceOffsets(Statement):
 class InjectCheckpointOffsets(Statement):
     """``INJECT CHECKPOINT OFFSETS 'path' target …``: moves the positions of a job that rw_sql does not run.
 
-    The following fields are set in WITH. ``options`` are the options for the brokers (``properties.…`` and
-    ``connection``), and ``tables`` are the Delta tables that the job reads. If ``is_exactly`` is true, all Kafka splits
-    that the statement does not name are removed. ``watch`` is the time for which the checkpoint's files must stay
-    unchanged. If ``is_assumed_stopped`` is true, the user asserts that the job is stopped.
+    WITH sets the following fields. ``options`` are the options for the brokers (``properties.…`` and ``connection``),
+    and ``tables`` are the Delta tables that the job reads. If ``is_exactly`` is true, all Kafka splits that the
+    statement does not name are removed. ``watch`` is the time for which the checkpoint's files must stay unchanged. If
+    ``is_assumed_stopped`` is true, the user asserts that the job is stopped.
     """
 
     path: str

@@ -6,8 +6,8 @@
 nothing is replaced.
 
 If the caller requests it, references to an environment's variables (``${v}``) are replaced everywhere except in
-comments. Comments that begin with ``rw:`` are instructions, such as ``-- rw: renamed from ${env}_orders``. In such
-comments, ``${v}`` is replaced too.
+comments. Comments that begin with ``rw:`` are instructions, such as ``-- rw: renamed from ${env}_orders``. In comments
+that begin with ``rw:``, ``${v}`` is replaced too.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _QUERY = re.compile(
 )
 """Matches a CREATE statement up to the start of the view's or sink's query.
 
-From there on, Spark's quoting rules apply, because Spark runs the query.
+From the start of the query on, Spark's quoting rules apply, because Spark runs the query.
 """
 
 _OPTIONS = re.compile(r"\bWITH\s*\(", re.IGNORECASE)
-"""Matches the beginning of the options after a sink's query. From there on, rw_sql's quoting rules apply again. (A WITH
-inside the query is followed by a name.)"""
+"""Matches the beginning of the options after a sink's query. From this position on, rw_sql's quoting rules apply again.
+(A WITH inside the query is followed by a name.)"""
 
 _TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
@@ -73,8 +73,8 @@ def expand(
 ) -> Expanded:
     """Replaces the variables and executes the backslash commands of a script.
 
-    ``variables`` are the variables that are set in advance. This mapping is not modified. ``file`` is the file that
-    contains the text. Paths of ``\\ir`` are relative to this file. ``braced`` are the values of ``${name}``. If
+    ``variables`` are the variables that are set in advance. The call does not modify this mapping. ``file`` is the file
+    that contains the text. Paths of ``\\ir`` are relative to this file. ``braced`` are the values of ``${name}``. If
     ``braced`` is None, ``${name}`` is left unchanged. Raises SqlError, located in the file with the error. If
     ``on_error`` is given, this function receives the errors, no error is raised, and the faulty text is left unchanged
     (:attr:`Expanded.faults` has the positions).
@@ -85,8 +85,8 @@ def expand(
 
 
 def has_variables(text: str) -> bool:
-    """True if a statement contains variables or backslash commands outside strings. The parser may refuse such a
-    statement until its variables are replaced."""
+    """True if a statement contains variables or backslash commands outside strings. The parser may refuse a statement
+    with variables until they are replaced."""
     for match, end, is_comment in lexemes(OURS, text, 0):
         at, piece = match.start(), match[0]
         if is_comment:
@@ -99,8 +99,8 @@ def has_variables(text: str) -> bool:
 
 
 class _Scope(Mapping[str, str]):
-    """The current variables: those that are set in advance, with the changes by the script's ``\\set`` and
-    ``\\unset``."""
+    """The current variables: the variables that are set in advance, with the changes that the script's ``\\set`` and
+    ``\\unset`` have made so far."""
 
     def __init__(self, before: Mapping[str, str]) -> None:
         self._before = before

@@ -1,4 +1,5 @@
-"""Maps each character of an expanded script to its origin, so that errors refer to positions in the original files."""
+"""Maps each character of an expanded script to its origin. With this map, errors refer to positions in the original
+files."""
 
 from __future__ import annotations
 

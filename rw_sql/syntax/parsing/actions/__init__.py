@@ -1,5 +1,5 @@
-"""Contains the actions of grammar rules. An action is a function for one rule, or for one alias of a rule. It computes
-the rule's value from the values of the rule's parts.
+"""Contains the actions of grammar rules. An action is a function for one rule, or for one alias of a rule. The function
+computes the rule's value from the values of the rule's parts.
 
 The value of a rule without a function is the value of the rule's only part, or None if the rule's parts have no value.
 

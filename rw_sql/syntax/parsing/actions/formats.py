@@ -46,7 +46,7 @@ def require_format(
     connector: str, given: FormatEncode | None, *, is_source: bool, options: tuple[Option, ...] = ()
 ) -> None:
     """Raises SqlError SYNTAX_ERROR if FORMAT … ENCODE … is missing, or differs from the connector's fixed clause.
-    ``options`` is the WITH list. It is examined because other systems name the format there."""
+    ``options`` is the WITH list, which is examined because other systems name the format there."""
     if given is not None and given.key_encode is not None and given.format != "UPSERT":
         raise SqlError(
             SYNTAX_ERROR,

@@ -120,7 +120,7 @@ def struct_type(*fields: StructField) -> DataType:
 
 
 def empty_struct(word: Token, less: Token, greater: Token) -> DataType:
-    """The empty struct type. It is written ``STRUCT< >`` with a space, because ``<>`` is a single token."""
+    """The empty struct type, which is written ``STRUCT< >`` with a space, because ``<>`` is a single token."""
     if less.end == greater.start:
         raise SqlError(SYNTAX_ERROR, "expected <, found: <>", hint="write STRUCT< >", span=less.span)
     return DataType(name="STRUCT", span=word.span)
