@@ -162,10 +162,11 @@ class Operator:
         self.flush()
         if self.faults.is_first_round or self.draw.random() < 0.6:
             fault = self.faults.next()
-            if fault is not None and fault.needs_large:
-                self._grow(fault)
             with self._suffering(fault):
                 self.draw.choice((self._inject, self._inject, self._move, self._forget, self._undo))()
+                # It is not known whether records that are produced before the move are read before it.
+                if fault is not None and fault.needs_large:
+                    self._grow(fault)
             self.flush()
 
     def compare(self) -> int:
