@@ -79,8 +79,8 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """A planned rewrite, with the new content of files. The plan is valid only while the checkpoint's stamp equals
-    ``stamp``."""
+    """A planned rewrite. ``files`` contains the old and the new content of each file to change. The plan is valid only
+    while the checkpoint's stamp equals ``stamp``."""
 
     batch: int
     stamp: str
@@ -90,8 +90,9 @@ class Rewrite:
 
 
 def changes_of(checkpoint: Checkpoint, moved: Mapping[str, str | None]) -> tuple[FileChange, ...]:
-    """Returns the files that a rewrite changes, with their new content. The files are the entries of the last committed
-    batch and of the batch before it in the offset log. ``moved`` maps sources to their new offsets in Spark's form."""
+    """Returns the files that a rewrite changes, each with its old and new content. These files can be the offset log's
+    entries of the last committed batch and of the batch before it; an entry that would stay the same is omitted.
+    ``moved`` maps sources to their new offsets in Spark's form."""
     changes = []
     for batch, entry in ((checkpoint.batch - 1, checkpoint.previous), (checkpoint.batch, checkpoint.entry)):
         if entry is not None:
@@ -125,8 +126,8 @@ def _order(split: str) -> tuple[str, int]:
 
 
 def read_checkpoint(files: CheckpointFiles) -> Checkpoint:
-    """Reads a checkpoint. Raises SqlError NOT_A_CHECKPOINT if there is no checkpoint, or if the checkpoint cannot be
-    parsed."""
+    """Reads a checkpoint. Raises SqlError NOT_A_CHECKPOINT if there is no checkpoint, if the query has not committed a
+    batch yet, or if the checkpoint cannot be parsed."""
     names = files.stamps("")
     if "offsets" not in names or "metadata" not in names:
         missing = "metadata" if "offsets" in names else "offsets"
@@ -200,8 +201,8 @@ def _not_understood(files: CheckpointFiles, name: str, error: Exception) -> SqlE
 
 
 def _told_by_files(files: CheckpointFiles, source: SourcePosition) -> SourcePosition:
-    """Recognizes a file source that has no offset yet. Such a source is recognized by the file lists in its folder in
-    the checkpoint."""
+    """If a source without an offset has file lists in its folder of the checkpoint, returns the source as a file source
+    at list 0. Otherwise, returns the source unchanged."""
     if source.text is None and any(FILE_LIST in text for text in _lists(files, source.name)):
         return SourcePosition(name=source.name, kind=FILE, text=None, splits={LIST: 0})
     return source
@@ -236,8 +237,8 @@ def _watermark(files: CheckpointFiles, batch: int) -> int:
 
 
 def _operators(files: CheckpointFiles) -> tuple[str, ...]:
-    """The names of the stateful operators. An operator without metadata gets the name ``state``, because Spark before
-    3.5 writes no metadata of operators."""
+    """The names of the stateful operators. An operator without metadata gets the name ``state``: versions of Spark
+    before 3.5 write no metadata of operators."""
     found: dict[str, None] = {}
     for operator in sorted(files.stamps("state"), key=lambda name: (len(name), name)):
         for name in (f"state/{operator}/_metadata/metadata", f"state/{operator}/_metadata/v2/0"):

@@ -40,7 +40,8 @@ class DeltaTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionRows:
-    """The number of rows that a range of versions added. ``rows`` is None if a file has no row count.
+    """The number of rows that a range of versions added. ``rows`` is None if the log does not contain the row count of
+    one of the added files.
 
     ``changed`` are the versions that deleted or replaced rows. A Delta source fails at a changed version unless the
     source's options tell Spark to skip or ignore these versions.
@@ -62,8 +63,8 @@ def look_at_table(path: str) -> DeltaTable:
 
 
 def rows_between(table: DeltaTable, start: int, end: int) -> VersionRows:
-    """Returns the number of rows that the versions ``[start, end)`` added. Versions that are no longer in the log do
-    not count."""
+    """Returns the number of rows that the versions ``[start, end)`` added. Versions that are no longer in the log are
+    ignored."""
     files = CheckpointFiles.at(table.path)
     rows: int | None = 0
     changed = []

@@ -19,7 +19,7 @@ _COMPACT = ".compact"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLists:
     """The file lists of a source, as a map from the number of each list to the paths in the list. ``next`` is one more
-    than the highest list number."""
+    than the highest list number; 0 if there is no list."""
 
     lists: Mapping[int, tuple[str, ...]]
     next: int

@@ -29,8 +29,8 @@ class CheckpointFiles:
 
     @staticmethod
     def at(location: str) -> CheckpointFiles:
-        """The files at the given path or URI. Raises SqlError FILE_UNREADABLE if this process cannot access the path or
-        URI."""
+        """The files at the given path or URI. Raises SqlError FILE_UNREADABLE if the path or URI is invalid, or if the
+        package for its file system is not installed. Does not check whether the path or URI exists."""
         import fsspec
 
         # Hadoop writes URIs as file:/path, which fsspec cannot read.
@@ -93,7 +93,8 @@ class CheckpointFiles:
         return sorted(int(name) for name in self.stamps(folder) if name.isascii() and name.isdecimal())
 
     def read(self, name: str) -> str:
-        """The text of a file. Raises FileNotFoundError, or SqlError FILE_UNREADABLE."""
+        """The text of a file. Raises FileNotFoundError if the file does not exist, and SqlError FILE_UNREADABLE if this
+        process cannot read it."""
         try:
             data: bytes = self.system.cat_file(self.path(name))
             return data.decode("utf-8")
@@ -109,7 +110,8 @@ class CheckpointFiles:
     def write(self, name: str, text: str) -> None:
         """Replaces a file's content atomically. A concurrent reader sees either the old or the new content.
 
-        Also updates Hadoop's checksum file, because Hadoop would refuse a file with an outdated checksum.
+        On a local path, also updates Hadoop's checksum file, because Hadoop would refuse a file with an outdated
+        checksum.
         """
         data = text.encode()
         try:

@@ -31,9 +31,9 @@ class SourcePosition:
     kind, and the positions of its splits.
 
     ``text`` is the source's offset in Spark's form, or None if the source has no offset yet. ``detail`` is a text about
-    facts that positions cannot express, such as the number of files of a Delta version that were read. ``table`` is the
-    id of the Delta table that the source reads. ``is_in_snapshot`` is True if the source is still reading the initial
-    snapshot of that table.
+    facts that positions cannot express, such as how many files of a Delta version were read; it is empty if there are
+    no such facts. ``table`` is the id of the Delta table that the source reads; None for other kinds of sources.
+    ``is_in_snapshot`` is True if the source is still reading the initial snapshot of that table.
     """
 
     name: str

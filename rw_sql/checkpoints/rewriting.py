@@ -57,8 +57,8 @@ def in_use(path: str) -> SqlError:
 
 
 def rewrite(files: CheckpointFiles, wanted: Rewrite, *, actor: str, watch_seconds: float) -> JournalEntry:
-    """Rewrites the checkpoint. If the job changes the checkpoint during the call, puts the old content of the files
-    back, and raises SqlError.
+    """Rewrites the checkpoint. If the job changes the checkpoint during the call, restores the files that were already
+    replaced, and raises SqlError.
 
     The function writes the journal before it changes a file. Therefore, :func:`undo` can restore the files if this
     process is killed during the rewrite.

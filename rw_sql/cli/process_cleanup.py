@@ -38,7 +38,7 @@ closed at that moment.
 
 
 def keep_tidy() -> None:
-    """Marks all processes that this process starts from now on, so that these processes are stopped when this process
+    """Marks all processes that this process starts from now on, and starts a keeper, which stops them when this process
     ends.
 
     Also stops processes that earlier runs left behind.
@@ -88,8 +88,8 @@ def _namespace() -> str:
 
 
 def _start_of(pid: int) -> str:
-    """The start time of a process, as a string that can be compared with other start times from this machine. The
-    string is empty if there is no such process."""
+    """The start time of a process, as a string. On one machine, equal process ids with different strings denote
+    different processes. The string is empty if there is no such process, or if it has ended."""
     if Path("/proc/self/stat").exists():
         try:
             fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
@@ -101,7 +101,7 @@ def _start_of(pid: int) -> str:
 
 
 def _marked() -> dict[int, str]:
-    """Every process with a mark, except this process."""
+    """Maps the id of every process with a mark, except this process, to the mark."""
     found = {pid: mark for pid, mark in _environments() if mark.count(":") >= 2}
     found.pop(os.getpid(), None)
     return found

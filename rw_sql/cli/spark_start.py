@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 STARTING = "starting Spark (the first start downloads Delta Lake)"
 
 _LINE_AFTER = 5.0
-"""A time in seconds. If Spark is still starting after this time, a status line is printed on a stream that cannot be
+"""The time in seconds after which the first status line about the start of Spark is printed on a stream that cannot be
 redrawn in place, such as a log file."""
 
 

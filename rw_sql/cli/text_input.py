@@ -19,7 +19,7 @@ def read_text(path: str) -> str:
 
 def read_exactly(path: str) -> str:
     """Reads a file (``-``: standard input). The byte-order mark and the line breaks are kept. Raises SqlError
-    FILE_UNREADABLE."""
+    FILE_UNREADABLE if the file cannot be read or decoded."""
     name = "standard input" if path == "-" else f'"{path}"'
     try:
         if path != "-":

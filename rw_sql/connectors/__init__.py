@@ -5,7 +5,7 @@ Public modules for other connectors: ``base``, ``plain``, ``ranged``, ``snapshot
 
 A family is a folder with connectors, such as ``kafka`` or ``files``. From this package, a family may import
 ``schemas``, ``support`` and the modules of this folder, except ``registry``, ``docs`` and ``connection_types``. It may
-import no other family. From the rest of rw_sql, this package imports only packages that read no catalog, such as
+import no other family. From the rest of rw_sql, this package may import only packages that read no catalog, such as
 ``errors`` and ``masking``.
 
 Begin with ``base``, then ``datagen/source.py``. The options of a source are in ``sources/<connector>.toml``, and the

@@ -100,7 +100,7 @@ class ChangeBase(PlainConnector):
         return False
 
     def slot_removal(self, options: Mapping[str, str]) -> str | None:
-        """Returns None: the server has no slots."""
+        """Returns None: unless a subclass overrides this method, the server has no slots."""
         return None
 
     def count_changes(

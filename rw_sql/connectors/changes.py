@@ -35,7 +35,7 @@ requested. A single transaction may exceed this size."""
 KEY_ORDER = "key order"
 """The name of the trait that stores the order of a table's keys, after the table's snapshot has begun. The trait
 contains the collations that the key's columns had when the chunk that ends at :attr:`TableProgress.next_key` was read.
-If the order of the keys has changed since then, the rows after this key are no longer the same as the unread rows."""
+If the order of the keys has changed since then, the unread rows are no longer exactly the rows after this key."""
 
 
 class CaptureError(SqlError):
@@ -103,8 +103,8 @@ class TableProgress:
 
     ``has_live_tables`` is true if a table of rw_sql reads only changes, without a snapshot. The reader may then omit
     only the changes up to the position ``live_from``: the end of the server's log when the first of these tables was
-    created (0 if unknown). ``is_repeated`` is true if markers enclose the snapshot's rows in the source's log. It is
-    None if rw_sql 0.1.0 stored the progress.
+    created (0 if unknown). ``is_repeated`` is true if markers enclose the snapshot's rows in the source's log.
+    ``is_repeated`` is None if rw_sql 0.1.0 stored the progress.
     """
 
     table: str

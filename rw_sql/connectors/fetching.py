@@ -46,7 +46,7 @@ class FollowingFetcher(RecordFetcher, Protocol):
 
     @property
     def can_follow(self) -> bool:
-        """False if the fetcher cannot receive the records of this source in this way."""
+        """True if the fetcher can receive the records of this source as soon as they are written."""
         ...
 
     def follow(self, positions: Mapping[str, int]) -> None:

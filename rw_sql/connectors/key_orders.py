@@ -18,5 +18,6 @@ def has_other_order(next_key: str | None, order: str | None, key: Sequence[str],
 
 
 def begins_again(table: str) -> str:
-    """The notice for a table whose keys have a new order (see :func:`has_other_order`)."""
+    """The notice that the snapshot of a table begins again, because the order of the table's keys has changed (see
+    :func:`has_other_order`)."""
     return f"the snapshot of {table} begins again: the collation of the table's primary key was changed upstream"

@@ -35,7 +35,7 @@ class PlainConnector(ABC):
     be moved. ``included_offset`` is the column of the records that INCLUDE offset returns instead of the numeric
     offset; None for the numeric offset. ``connection_stand_ins`` are values that are added to the options of a
     connection before :meth:`check_options` checks them. They stand for options that only a source can have, and that
-    the method would otherwise report as missing. ``executor_packages`` are the packages that ``read_batch``,
+    :meth:`check_options` would otherwise report as missing. ``executor_packages`` are the packages that ``read_batch``,
     ``read_stream`` or ``read_snapshot`` import in Spark's Python processes, as named in import statements. On a
     cluster, a reader starts only if every executor has these packages.
     """
@@ -112,8 +112,8 @@ class PlainConnector(ABC):
         )
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """Returns the end of the split if ``scan.startup.mode`` is ``latest``; otherwise, returns the start of the
-        split."""
+        """Returns the end of the split if ``scan.startup.mode`` is ``latest`` and the split has an end; otherwise,
+        returns the start of the split."""
         mode = self.spec.value(options, _MODE) if self.spec.option(_MODE) else None
         return split.end if (mode or "").strip().lower() == "latest" and split.has_end else split.start
 

@@ -102,7 +102,8 @@ class RangedConnector(PlainConnector):
         return False
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The unread ranges after these positions, in the order in which they must be read."""
+        """The unread ranges after these positions, in the order in which they must be read. Raises OSError if the
+        upstream cannot be read."""
         upstream = self.look(options)
         if upstream.error is not None:
             raise OSError(upstream.error)

@@ -31,11 +31,11 @@ class BatchOnly(PlainConnector):
     def group_offsets(
         self, options: Mapping[str, str], group: str, splits: Sequence[str], *, timeout: float = 0.0
     ) -> GroupOffsets:
-        """Raises SqlError NOT_SUPPORTED."""
+        """Raises SqlError NOT_SUPPORTED, because the upstream has no splits."""
         raise self._refused()
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """Raises SqlError NOT_SUPPORTED."""
+        """Raises SqlError NOT_SUPPORTED, because the upstream has no splits."""
         raise self._refused()
 
     def split_topic(self, split: str) -> str:
@@ -64,7 +64,7 @@ class BatchOnly(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Raises SqlError NOT_SUPPORTED."""
+        """Raises SqlError NOT_SUPPORTED, because the upstream has no splits."""
         raise self._refused()
 
     def read_batch(
@@ -76,7 +76,7 @@ class BatchOnly(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Raises SqlError NOT_SUPPORTED."""
+        """Raises SqlError NOT_SUPPORTED, because the upstream has no splits."""
         raise self._refused()
 
     def read_positions(self, source_offset: str) -> dict[str, int]:

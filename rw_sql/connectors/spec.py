@@ -485,7 +485,7 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 def _made_alike(key: str, wanted: str) -> str | None:
-    """Replaces ``*`` in ``key`` with the middle parts of ``wanted``. None if the first parts of the keys differ."""
+    """``key`` with the middle parts of ``wanted`` in place of ``*``; None if the first parts of the keys differ."""
     if "*" not in key:
         return key
     first, *middle = wanted.split(".")

@@ -93,8 +93,8 @@ def _tails(text: str, start: int, end: int, runs: re.Pattern[str]) -> list[tuple
 class Finder:
     """Finds the secrets of a text. The result is in ``spans``.
 
-    ``told`` are the spans whose contents must not appear in messages about the text. They do not include values of
-    properties in queries, and values that are not secret. ``compared`` are the spans of secret values of properties in
+    ``told`` are the spans whose contents must not appear in messages about the text. They include neither the values of
+    properties in queries nor values that are not secret. ``compared`` are the spans of secret values of properties in
     queries. Messages must not show these values as literals. ``tails`` are the spans of possible secrets in places
     where quotes may be wrong.
 

@@ -355,7 +355,7 @@ class _Refused:
         return self._is_no_value(at) or _NO_SECRET.fullmatch(content.strip()) is not None
 
     def _is_no_value(self, at: int) -> bool:
-        """True if a word such as REASON precedes the text at the index ``at``, so that this text is not the value of a
+        """True if a word such as REASON precedes the text at the index ``at``. This text is then not the value of a
         property."""
         before, opening = self._at(at - 1).upper, self._opening[at]
         if before == "TABLE" and "FROM" in (self._at(at - 3).upper, self._at(at - 5).upper):

@@ -112,7 +112,8 @@ def load_catalog() -> Catalog:
 def parse_catalog(files: Iterable[tuple[str, str]]) -> Catalog:
     """Parses migration files, which are given as pairs (name, text).
 
-    Raises ValueError for two files with the same number and for unsupported statements.
+    Raises ValueError if a file's name does not have the form ``NNNN_words.sql``, if two files have the same number, if
+    a number is missing, and for unsupported statements.
     """
     migrations: dict[int, Migration] = {}
     views: dict[str, str] = {}
@@ -197,7 +198,7 @@ def _without_comments(text: str) -> str:
 
 
 def _quiet(text: str) -> str:
-    """Returns the text with spaces in place of quoted parts, so that a search does not match inside quotes.
+    """Returns the text with spaces in place of quoted parts. A search in the result thus finds nothing inside quotes.
 
     The positions of all other characters do not change.
     """

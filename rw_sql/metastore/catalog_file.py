@@ -55,8 +55,8 @@ def catalog_from_json(text: str, name: str) -> Snapshot:
     """Parses the text that :func:`catalog_to_json` wrote. The text may begin with a byte-order mark. ``name`` is the
     file's name in messages.
 
-    Raises SqlError INVALID_OPTION for a file that is not an exported catalog, and METASTORE_IS_NEWER for a file that a
-    newer rw_sql wrote.
+    Raises SqlError INVALID_OPTION for a file that is not an exported catalog or has another version of the format.
+    Raises METASTORE_IS_NEWER for an object whose kind or field is unknown to this version of rw_sql.
     """
     try:
         body = msgspec.json.decode(text.removeprefix("\ufeff"))

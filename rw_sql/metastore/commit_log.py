@@ -166,8 +166,8 @@ class StoreLog:
         return self._texts.get(version)
 
     def read(self, version: int) -> str | None:
-        """The text of a commit; None if the commit file was removed. If no look has fetched the text, this method
-        fetches it."""
+        """The text of a commit; None if the commit file was removed or cannot be accessed. If no look has fetched the
+        text, this method fetches it."""
         text = self._texts.get(version)
         if text is not None:
             return text

@@ -164,7 +164,8 @@ def _check_folder(
 
 
 def _refused(checked: Checked, error: SqlError) -> Checked:
-    """Adds an error to a statement that a folder must not contain."""
+    """Adds ``error``, the reason why a folder must not contain the statement, to the statement's result. If the kind of
+    ``error`` is not in _KEEPS_OTHERS, the statement's other errors are dropped."""
     others = checked.errors if error.kind in _KEEPS_OTHERS else ()
     if not any(other.span is not None and other.span == error.span for other in others):
         others = (*others, error)
@@ -216,7 +217,7 @@ def _in_reading_order(
     the statement defines. A value is None if there is no such reason or object.
 
     Statements that do not parse come first. Thus, the names in these statements are known when the statements that do
-    parse are checked.
+    parse are checked. Definitions that are repeated, or that depend on each other in a circle, come last.
     """
     wrong: list[tuple[str, ScriptStatement, SqlError | None]] = []
     objects: list[FolderObject] = []

@@ -55,8 +55,9 @@ def _same_name(catalog: Snapshot, made: FolderObject) -> list[ObjectRecord]:
 def errors_of_changes(
     checker: ScriptChecker, catalog: Snapshot, objects: Sequence[FolderObject]
 ) -> Iterator[tuple[FolderObject, SqlError]]:
-    """Returns the errors of the changes that make the catalog match the folder. Each error comes with the affected
-    definition and a position in this definition. After the call, the checker's catalog includes these changes.
+    """Yields the errors of the changes that make the catalog match the folder. Each error comes with the affected
+    definition, and is located at the name in this definition. After the last error, the checker's catalog includes
+    these changes.
 
     The caller must have checked that the definitions have no errors.
     """

@@ -217,7 +217,7 @@ def statement_of(
 
 
 def show_checkpoint(path: str, upstreams: Upstreams, *, is_json: bool, is_sql_only: bool) -> None:
-    """Prints the positions of a checkpoint."""
+    """Prints the positions of a checkpoint. If ``is_sql_only`` is true, prints only the statement that shows them."""
     statement = ShowCheckpoint(path=path, options=upstreams.options, tables=upstreams.tables)
     console = console_for()
     if is_sql_only:
@@ -262,7 +262,8 @@ def show_checkpoint(path: str, upstreams: Upstreams, *, is_json: bool, is_sql_on
 
 
 def export_checkpoint(path: str, *, form: str, group: str | None, file: str | None) -> None:
-    """Writes the positions of a checkpoint in the requested format."""
+    """Writes the positions of a checkpoint in the requested format to a file. If ``file`` is None, writes to standard
+    output."""
     require_output(form, FORMS)
     splits = {split.id: split.position for split in read_checkpoint(CheckpointFiles.at(path)).splits}
     try:
@@ -288,7 +289,8 @@ def move_checkpoint(
     is_sql_only: bool,
     output: str,
 ) -> None:
-    """Plans the statement, asks for confirmation, and carries out the plan."""
+    """Plans the statement, asks for confirmation, and carries out the plan. If ``is_sql_only`` is true, only prints the
+    statement."""
     if is_sql_only:
         console_for().print(Text(render(statement) + ";"))
         return
@@ -351,7 +353,7 @@ def _carry_out(
     is_dry_run: bool,
     output: str,
 ) -> None:
-    """Shows a plan, asks for confirmation, and carries it out.
+    """Shows a plan, asks for confirmation, and carries out the plan. If ``is_dry_run`` is true, only shows the plan.
 
     A person may take long to answer. If the effect of the plan has changed before the answer (``is_current`` returns
     False), the function plans again. If the new plan differs from the plan that was shown, the function shows the new

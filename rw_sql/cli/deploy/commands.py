@@ -319,7 +319,7 @@ def _require_allowed(snapshot: Snapshot, changes: Sequence[DeployChange], *, all
     """Returns the changes to carry out.
 
     Without ``--allow-drop``, the changes drop neither the objects that are missing from the folder, nor the columns
-    that the owner may have added. Raises SqlError if an object can change only by a DROP of this or another object.
+    that rw_sql itself may have added. Raises SqlError if an object can change only by a DROP of this or another object.
     """
     from rw_sql.model.object_lookup import spoken
     from rw_sql.plan.deploy.columns import is_optional

@@ -116,13 +116,13 @@ def carry_out(
     ``made``. ``again`` is the instruction for continuing after an error, such as "run the same command again".
     ``plan_file`` is the file from which the plan was read, if any.
 
-    All statements are planned before the first statement runs. Therefore, nothing changes if one of the statements
-    would be refused, or would need a confirmation that nobody can give. If there is only one statement, it is not
-    planned beforehand, because a refused statement changes nothing.
+    All statements of the changes are planned before the first statement runs. Therefore, nothing changes if one of
+    these statements would be refused, or would need a confirmation that nobody can give. If there is only one statement
+    in all, it is not planned beforehand, because a refused statement changes nothing.
 
     A change that rebuilds a view is complete when queries read the new rows. Raises SqlError NOT_APPLIED_YET if the
-    view's job is stalled, or if no process runs the job. Raises SqlError CONCURRENT_CHANGE if another session has
-    changed the object of a change that has not run yet.
+    rebuild does not end, because the view's job is stalled or no process runs it. Raises SqlError CONCURRENT_CHANGE if
+    another session has changed the object of a change that has not run yet.
     """
     from rw_sql.cli.terminal.output import print_error
     from rw_sql.plan.deploy.concurrent_changes import KnownDefinitions

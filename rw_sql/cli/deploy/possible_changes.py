@@ -58,8 +58,8 @@ def possible_changes(
 
     The changes create a view V again in three cases. In the first case, a view that V reads gets a new query, and V
     cannot keep its columns with this query. In the second case, V lacks a column that another definition needs, and a
-    rebuild cannot add the column. In the third case, a DROP COLUMN cannot wait until V has its new query. A table is
-    created again if its columns cannot change in place.
+    rebuild cannot add the column. In the third case, the new query of V no longer uses a column that is dropped, but
+    the DROP COLUMN cannot wait until V has this query. A table is created again if its columns cannot change in place.
     """
     unable: dict[int, str] = {}
     while True:

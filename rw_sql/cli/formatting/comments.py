@@ -27,7 +27,8 @@ _Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comment:
-    """A comment of a statement."""
+    """A comment of a statement. ``begins_line`` is true if only white space precedes the comment in its line, and
+    ``ends_line`` is true if only white space follows it."""
 
     text: str
     start: int
@@ -182,8 +183,8 @@ def is_any_inside(text: str, comments: Sequence[Comment], before: Sequence[Token
 
 
 def put_back(text: str, comments: Sequence[Comment], before: Sequence[Token]) -> str:
-    """Returns the formatted text with ``comments``, which are the comments of the original text. ``before`` are the
-    tokens of the original text.
+    """Inserts ``comments``, the comments of the original text, into ``text``, the formatted text, and returns the
+    result. ``before`` are the tokens of the original text, including END.
 
     A comment on a separate line stays attached to the next token. Any other comment stays attached to the previous
     token.
@@ -223,7 +224,8 @@ def _margin(text: str, at: int) -> int:
 def _between(comments: Sequence[Comment], blank: str, margin: int, following: str) -> str:
     """Returns the comments between two tokens, with the white space around these comments.
 
-    ``blank`` is the white space to use if there are no comments.
+    ``blank`` is the white space between these tokens in the formatted text, ``margin`` is the indentation of the first
+    token's line in spaces, and ``following`` is the text of the second token.
     """
     is_edge = "\n" in blank
     line = "\n" + " " * (len(blank) - blank.rfind("\n") - 1) if is_edge else "\n" + " " * (margin + _STEP)

@@ -32,7 +32,8 @@ _COMPARISONS = frozenset({"=", "==", "<>", "!=", "<=", ">=", "<=>"})
 
 
 def lay_out_query(text: str, *, is_broken: bool = False) -> str:
-    """Lays out a query that has no comments. If the text is not recognized as a query, returns the text unchanged.
+    """Lays out a query that has no comments. If the text is not recognized as a query, or if the layout would change
+    its meaning, returns the text unchanged.
 
     If ``is_broken`` is true, each clause begins a new line even if the query is short.
     """
@@ -154,7 +155,8 @@ class _Layout:
         return word in _CLAUSES and not (word == "FROM" and before == "DISTINCT")
 
     def _split(self, first: int, last: int, is_edge: Callable[[int], bool]) -> list[tuple[int, int]]:
-        """Splits tokens at commas, or before AND and OR."""
+        """Splits the tokens from ``first`` up to, but not including, ``last`` where ``is_edge`` is true: at a comma,
+        which belongs to neither part, or before AND and OR."""
         edges = [at for at in self._level(first, last) if at > first and is_edge(at)]
         starts = [first, *(at + self._is_comma(at) for at in edges)]
         return list(zip(starts, [*edges, last], strict=True))
@@ -175,7 +177,8 @@ class _Layout:
         return edges.__contains__
 
     def _level(self, first: int, last: int) -> Iterator[int]:
-        """The positions from ``first`` to ``last`` that are not inside parentheses."""
+        """Yields the positions from ``first`` up to, but not including, ``last`` that are not inside parentheses or
+        square brackets."""
         at = first
         while at < last:
             yield at
@@ -216,7 +219,8 @@ class _Layout:
 
 
 def _word(tokens: Sequence[Token], at: int) -> str:
-    """The keyword in upper case; empty if the token is a name."""
+    """The keyword at a position in upper case; empty if the token there is not a keyword, for example because it is a
+    name."""
     token = tokens[at]
     before = tokens[at - 1] if at else None
     if token.kind != WORD or (before is not None and before.text == "."):

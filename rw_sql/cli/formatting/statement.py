@@ -30,7 +30,8 @@ def format_statement(text: str, *, is_canonical: bool = False) -> str:
     """Formats an rw_sql statement.
 
     The result has the same meaning as the original. Except for the layout of queries, both texts parse to equal
-    statements. If ``is_canonical`` is true, types have their canonical names. Raises SqlError.
+    statements. If ``is_canonical`` is true, types have their canonical names. If inserting the comments would change
+    the statement, returns the text unchanged. Raises SqlError.
     """
     tokens = scan(text)
     comments = comments_of(text, tokens)
@@ -101,7 +102,8 @@ def _mapped(part: Any, replaced: Callable[[object], object]) -> Any:
 
 
 def _written_types(statement: Statement, tokens: Sequence[Token]) -> list[str]:
-    """The statement's types as spelled in its text, in the order in which :func:`_mapped` visits them."""
+    """The statement's types as spelled in its text, in the order in which :func:`_mapped` visits them. A type that is
+    not found in the text gets its canonical name."""
     types: list[DataType] = []
 
     def numbered(part: object) -> object:
@@ -129,7 +131,7 @@ def _written_types(statement: Statement, tokens: Sequence[Token]) -> list[str]:
 
 def _type_behind(before: Token, tokens: Sequence[Token], start: int) -> tuple[str, int] | None:
     """Finds the next token that is equal to ``before``. Returns the type that follows this token, as spelled in the
-    text, and the index of the token after the type."""
+    text, and the index of the token after the type. Returns None if no type follows such a token."""
     for at in range(start, len(tokens) - 1):
         if tokens[at].value != before.value:
             continue
@@ -161,7 +163,7 @@ def _type_text(tokens: Sequence[Token]) -> str:
 
 
 def _is_same(text: str, statement: Statement) -> bool:
-    """True if the text parses to the statement."""
+    """True if the text parses to a statement that equals ``statement``."""
 
     try:
         return parse_statement(text) == statement

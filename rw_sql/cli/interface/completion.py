@@ -31,7 +31,7 @@ class RootGroup(TyperGroup):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Inserts the name of the running shell if the option has no value."""
+        """Inserts the name of the running shell if a completion option has no value."""
         for option in (INSTALL, SHOW):
             if option in args:
                 at = args.index(option) + 1
@@ -66,13 +66,13 @@ class RootGroup(TyperGroup):
 
 
 def prepare_completion() -> None:
-    """Prepares the process for answering a shell's request for completions."""
+    """If a shell has started this process to get completions, prepares the process for its answer."""
     if _VARIABLE in os.environ:
         _typer().completion_init()
 
 
 def install_completion(shell: str | None) -> None:
-    """Writes the shell's completion into the user's files, and ends the command."""
+    """Writes the shell's completion into the user's files, and ends the command. Does nothing if ``shell`` is None."""
     if shell is None:
         return
     typers = _typer()
@@ -83,7 +83,7 @@ def install_completion(shell: str | None) -> None:
 
 
 def show_completion(shell: str | None) -> None:
-    """Prints the shell's completion script, and ends the command."""
+    """Prints the shell's completion script, and ends the command. Does nothing if ``shell`` is None."""
     if shell is None:
         return
     typers = _typer()
@@ -108,7 +108,8 @@ def _chosen(shell: str, option: str) -> str:
 
 
 def complete_words(*words: str) -> Any:
-    """Completes an option's value from a fixed list of words."""
+    """Returns a function that completes an option's value from a fixed list of words. In a list separated by commas,
+    the function completes the last word."""
 
     def complete(incomplete: str) -> list[str]:
         # In a comma-separated list, each word is completed separately.

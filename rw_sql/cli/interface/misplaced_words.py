@@ -77,7 +77,8 @@ def misplaced_word(error: Any, words: Sequence[str]) -> SqlError | None:
 
 
 def _parsed(context: Any, given: Sequence[str]) -> tuple[set[str], list[str]] | None:
-    """Returns the names of the options in a command line, and the words that are not the value of an option."""
+    """Returns the names of the options in a command line, and the words that are not the value of an option. Returns
+    None if the option parser refuses the command line."""
     try:
         found, extra, _ = context.command.make_parser(context).parse_args(list(given))
     except Exception as refused:

@@ -84,7 +84,8 @@ class _Region:
 
 def _region(error: SqlError, checked: Checked) -> _Region:
     """The range of an error. Columns are counted in characters and begin at 1. The end of the range is the position
-    after the last character."""
+    after the last character. A range of several lines is reduced to its first line. An error without a position has the
+    position of its statement."""
     span, text = error.span, error.text or ""
     if span is None:
         return _Region(line=checked.line, column=checked.column, end_line=checked.line, end_column=checked.column + 1)
@@ -130,7 +131,8 @@ def _write_text(report: Report) -> None:
 
 def statement_json(checked: Checked) -> dict[str, Any]:
     """One statement as JSON. ``line``, ``column``, ``code``, ``message`` and ``hint`` are those of the statement's
-    first error."""
+    first error. If there is no error, ``line`` and ``column`` are those of the statement, and the other three are
+    None."""
     first = checked.errors[0] if checked.errors else None
     return {
         "file": checked.file,

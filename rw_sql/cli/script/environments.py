@@ -52,8 +52,8 @@ def _nearest(folder: Path, env: str | None, missing: str) -> dict[str, str]:
 
 
 def _other_environments(env: str, folders: Sequence[Path]) -> str:
-    """Returns the hint for an environment that has no file. The hint lists the environments of the nearest folder that
-    has environments."""
+    """Returns the hint for an environment that has no file. The hint concerns the nearest folder that has environments:
+    it suggests the environment with a similar name or, if there is none, lists all environments of this folder."""
     for folder in folders:
         with suppress(OSError):
             found = sorted(path.stem for path in folder.glob("*.env") if path.is_file())
@@ -66,7 +66,7 @@ def _other_environments(env: str, folders: Sequence[Path]) -> str:
 
 
 def environments_of(env: str | None) -> Callable[[str], dict[str, str]] | None:
-    """Returns a function that returns the result of :func:`environment_above` for a file.
+    """Returns a function that maps a file to the variables of the environment ``env`` (see :func:`environment_above`).
 
     Returns None if ``env`` is None, because in this case ``${name}`` is passed to Spark unchanged.
     """

@@ -63,12 +63,13 @@ def load_scripts(
 ) -> tuple[list[Script], SecretHider]:
     """Loads the scripts in ``files`` (``-`` is standard input).
 
-    Variables that a file sets are available in the files that follow it.
+    Variables that a file sets are available in the rest of the file and in the files that follow it.
 
-    ``environment`` returns the variables of a file's environment. If ``environment`` is given, ``${name}`` is replaced
-    too, with the values of these variables and of ``variables``. The second result is a function that hides the values
-    of variables whose names suggest that they are secret. Raises SqlError if a file cannot be read, a variable is not
-    set, or a backslash command is wrong.
+    ``environment`` returns the variables of a file's environment. If ``environment`` is given, ``:name`` can also refer
+    to these variables, and ``${name}`` is replaced too. For ``${name}``, the variables have the values that they have
+    at the beginning of the file. The second result is a function that hides the values of variables whose names suggest
+    that they are secret. Raises SqlError if a file cannot be read, a variable is not set, or a backslash command is
+    wrong.
     """
     scripts = []
     known = dict(variables)

@@ -26,7 +26,7 @@ _NAME_WIDTH = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementRun:
-    """One statement and its result. ``plan`` is the plan of a dry run."""
+    """One statement and its result. ``plan`` is the plan of a dry run; None in any other run."""
 
     file: str | None
     line: int
@@ -149,8 +149,9 @@ def _dotted(file: str) -> str:
 
 
 def json_value(value: Any) -> Any:
-    """Converts a value for JSON. Numbers, booleans and NULL are not changed. Decimals, times and bytes become text. A
-    struct becomes an object or, if two of its fields have the same name, an array of its names and values in pairs."""
+    """Converts a value for JSON. Finite numbers, booleans and NULL are not changed. NaN, infinities, decimals, times
+    and bytes become text. A struct becomes an object or, if two of its fields have the same name, an array of its names
+    and values in pairs."""
     match value:
         case None | bool() | int() | str():
             return value

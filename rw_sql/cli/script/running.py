@@ -80,8 +80,8 @@ def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: SecretHide
 
 
 class RunStatus:
-    """The status line of a run. While Spark is starting, the line shows this. Afterwards, the line shows the activity
-    of the running statement."""
+    """The status line of a run. While Spark is starting, the line says so. Afterwards, the line shows the activity of
+    the running statement."""
 
     def __init__(self, *, is_quiet: bool) -> None:
         self.spark: SparkSession | None = None
@@ -119,8 +119,8 @@ class ScriptRun:
         self._was_interrupted = False
 
     def stops_at_once(self) -> bool:
-        """True if the first statement cannot be parsed, and its error ends the run. In this case, the error is reported
-        without starting Spark, because the start of Spark takes seconds."""
+        """True if the first statement cannot be parsed, and its error ends the run. This method then reports the error,
+        and the caller need not start Spark, which would take seconds."""
         script = next((script for script in self._scripts if script.parts), None)
         error = None if script is None or self._keeps_going else _unparsed(script, script.parts[0])
         if error is None:
@@ -135,8 +135,8 @@ class ScriptRun:
         return True
 
     def carry_out(self, spark: SparkSession, asking: Transcript) -> None:
-        """Runs every statement. ``asking`` prints the statements that need a confirmation, even if nothing else is
-        printed during the run."""
+        """Runs the statements one by one, until an error ends the run. ``asking`` prints the statements that need a
+        confirmation, even if nothing else is printed during the run."""
         from rw_sql.session.scripts import answering, run_part
 
         answer = asking.answer
@@ -161,7 +161,7 @@ class ScriptRun:
                     attached.spark.sql("ROLLBACK")
 
     def foresee(self, attached: Attached) -> None:
-        """Explains every statement."""
+        """Explains every statement without running it, for a dry run."""
         dry = attached.dry_run()
         sparks = 0
 

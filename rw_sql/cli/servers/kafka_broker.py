@@ -64,8 +64,9 @@ def start_broker(
     If the folder's broker is already running, or another process is starting this broker, returns the running broker.
 
     ``port`` 0 selects a free port, which is stored in the folder so that a restarted broker has the same address.
-    ``extra`` are additional lines of server.properties. The broker continues to run after this process has ended. If
-    the broker does not start, raises SqlError UPSTREAM_UNREACHABLE with the last lines of the broker's log.
+    ``controller_port`` is the broker's second port; None selects a free port. ``extra`` are additional lines of
+    server.properties. The broker continues to run after this process has ended. If the broker does not start, raises
+    SqlError UPSTREAM_UNREACHABLE with the last lines of the broker's log.
     """
     home = Path(folder).absolute()
     home.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInfo:
-    """A topic, with its number of partitions and its number of records."""
+    """A topic, with its number of partitions. ``records`` is the number of offsets between the first and the end offset
+    of each partition, in all partitions together."""
 
     name: str
     id: str

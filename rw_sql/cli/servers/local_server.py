@@ -116,7 +116,7 @@ class LocalServer:
 @contextlib.contextmanager
 def starting_alone(folder: Path) -> Iterator[None]:
     """A context manager inside which no other process starts a server of the folder. If another process is starting a
-    server of the folder, waits until that start has ended."""
+    server of the folder, waits until that start has ended. Has no effect on a file system without locks."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # Some network file systems have no locks.
@@ -127,7 +127,7 @@ def starting_alone(folder: Path) -> Iterator[None]:
 
 
 def java_program() -> str:
-    """The path of ``java``. Raises SqlError JAVA_MISSING."""
+    """The path of ``java``. Raises SqlError JAVA_MISSING if Java is not found."""
     home = os.environ.get("JAVA_HOME")
     if home and (Path(home) / "bin" / "java").exists():
         return str(Path(home) / "bin" / "java")
@@ -137,7 +137,8 @@ def java_program() -> str:
 
 
 def spark_home(server: str) -> Path:
-    """The folder of pyspark, with Spark's own programs and jars. Raises SqlError JAVA_MISSING."""
+    """The folder of pyspark, with Spark's own programs and jars. Raises SqlError JAVA_MISSING if pyspark is not
+    installed. ``server`` is the name of the server in the error's message."""
     from importlib.util import find_spec
 
     found = find_spec("pyspark")
@@ -159,7 +160,7 @@ def is_port_open(address: str) -> bool:
 
 
 def free_port() -> int:
-    """A port of this machine on which no process is currently listening."""
+    """A port of the loopback interface on which no process is currently listening."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -167,7 +168,8 @@ def free_port() -> int:
 
 
 def remembered(file: Path) -> dict[str, Any] | None:
-    """The facts about a server's last start from the file in its folder; None if there is no such file."""
+    """The facts about a server's last start from the file in its folder; None if there is no such file, or if it is not
+    valid JSON."""
     try:
         told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):

@@ -20,7 +20,7 @@ said = logging.getLogger("rw_sql.serve")
 def start_log(form: str, stream: TextIO | None = None) -> logging.Handler:
     """Writes rw_sql's log messages of level INFO and above to a stream (default: standard output).
 
-    Raises SqlError INVALID_OPTION.
+    Raises SqlError INVALID_OPTION if ``form`` is neither ``text`` nor ``json``.
     """
     if form not in FORMS:
         raise SqlError(INVALID_OPTION, f"--log must be text or json, but is {form!r}", hint="--log json")

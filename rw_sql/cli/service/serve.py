@@ -99,7 +99,7 @@ def serve_until_told(
 
 
 def count_until(ended: threading.Event, served: ServedWarehouse) -> None:
-    """Repeatedly counts the rows of the jobs for the metrics, until ``ended`` is set.
+    """Until ``ended`` is set, repeatedly updates the metrics that count the rows that jobs have committed.
 
     This function runs on its own thread, because a store that responds slowly must not delay the reaction to a signal.
     """

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 OUTPUTS = ("text", "json")
 FORMATS = ("text", "mermaid", "json", "svg")
 LOOK_SECONDS = 0.7
-"""The time limit in seconds for requesting the end offsets of all upstreams. The limit applies again to requesting the
-age of the upstreams' records and, with --watch, to reading the commits of tables."""
+"""The time limit in seconds for each of these steps: requesting the end offsets of all upstreams, requesting the age of
+the upstreams' records and, with --watch, reading the commits of tables."""
 
 _WATCH_SECONDS = 2.0
 _MOST_NAMES = 10

@@ -238,7 +238,8 @@ class Backend:
         return answer(context, statement)
 
     def _early_context(self) -> Context | None:
-        """Returns the warehouse without Spark; None if the warehouse does not exist yet or cannot be read."""
+        """Returns the warehouse without Spark; None if the warehouse does not exist yet. Raises SqlError if the
+        warehouse cannot be read."""
         if self._thread is not None:
             self._imported.wait()
         from rw_sql.session.sparkless import sparkless
@@ -348,7 +349,8 @@ class CatalogNames:
 
 
 def listed(snapshot: Snapshot) -> Iterable[tuple[str, str]]:
-    """The name and kind of each object, sorted by name."""
+    """The name and kind of each object, sorted by name. Schemas, and the source that belongs to a table, are
+    omitted."""
     kinds = ("source", "table", "materialized_view", "sink", "connection", "secret")
     rows = [(record.name, kind.replace("_", " ")) for kind in kinds for record in snapshot.all(kind)]
     tables = {name for name, kind in rows if kind == "table"}

@@ -72,7 +72,8 @@ class Piece:
 def split_commands(text: str) -> tuple[Piece, ...]:
     """The pieces of the typed text, in order.
 
-    A backslash inside a string, a quoted name or a comment does not begin a command.
+    A backslash inside a string, a quoted name or a comment does not begin a command. A command of scripts (see
+    _OF_SCRIPTS) at the beginning of a line stays in the text of the statements.
     """
     pieces: list[Piece] = []
     start = at = 0
@@ -144,7 +145,8 @@ def _like(pattern: str) -> str:
 
 
 def switched(argument: str, before: bool, usage: str) -> bool:
-    """Returns the new value of a switch. Raises SqlError INVALID_COMMAND if ``argument`` is not valid."""
+    """Returns the new value of a switch. An empty ``argument`` inverts the value ``before``. Raises SqlError
+    INVALID_COMMAND if ``argument`` is neither empty, nor ``on``, nor ``off``."""
     match argument.lower():
         case "":
             return not before

@@ -427,8 +427,9 @@ _AFTER_RELATION = frozenset({word for phrase in QUERY_WORDS for word in phrase.s
 
 
 def _format_words(words: list[str], spec: ConnectorSpec | None) -> tuple[str, ...]:
-    """Returns the words that can follow the last of ``words``, which is FORMAT, ENCODE or KEY ENCODE. These are the
-    words that the connector accepts or, if the connector is not known, the words that the parser accepts."""
+    """Returns the words that can follow the last of ``words``, which is FORMAT, ENCODE or KEY ENCODE. After FORMAT and
+    ENCODE, these are the words that the connector accepts or, if the connector is not known, the words that the parser
+    accepts. After KEY ENCODE, these are the encoding of the record's value and the words in _KEY_ENCODES."""
     if words[-1] == "FORMAT":
         return FORMATS if spec is None else tuple(spec.formats)
     places = [at for at in range(len(words) - 2) if words[at] == "FORMAT" and words[at + 2] == "ENCODE"]

@@ -37,7 +37,7 @@ def quiet_interrupts() -> Iterator[None]:
 def pager() -> list[str] | None:
     """Returns the pager's command: ``$RW_SQL_PAGER``, otherwise ``$PAGER``, otherwise less.
 
-    Returns None if the command is empty or the pager is not installed.
+    Returns None if the variable is empty, or if no variable is set and less is not installed.
     """
     named = os.environ.get("RW_SQL_PAGER", os.environ.get("PAGER"))
     if named is not None:
@@ -62,8 +62,9 @@ def show_paged(text: str, *, is_long: bool) -> None:
 
 
 def edited(text: str, path: str | None = None) -> str:
-    """Opens the given text or file in the user's editor (``$VISUAL``, otherwise ``$EDITOR``, otherwise vi), and returns
-    the edited text. Raises SqlError."""
+    """Opens the file ``path`` or, if ``path`` is None, a temporary file with ``text`` in the user's editor
+    (``$VISUAL``, otherwise ``$EDITOR``, otherwise vi), and returns the edited text. Raises SqlError if the editor does
+    not start or the file cannot be read."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory() as folder:
         file = Path(path) if path is not None else Path(folder) / "statement.sql"

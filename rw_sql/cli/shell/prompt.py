@@ -103,7 +103,7 @@ def make_prompt(
 
     If the text is complete, Enter runs the text; otherwise, Enter begins a new line. Alt-Enter always runs the text.
 
-    ``history`` is the file of the history. If there is no such file, the history contains only the input of this shell.
+    ``history`` is the file of the history. If it is None, the history contains only the input of this shell.
     ``starting`` is a function that returns the text to show at the right while Spark is starting; None when Spark is
     running.
     """

@@ -41,7 +41,8 @@ def run_statement(
     is_confirmed: bool,
     tokens: frozenset[str],
 ) -> None:
-    """Runs, explains or only prints a statement. Raises SqlError.
+    """Runs a statement. If ``is_explained`` is true, only explains the statement; if ``is_shown`` is true, only prints
+    its text. Raises SqlError.
 
     This process neither starts Spark nor runs jobs. The warehouse's owner applies the statement. With the output format
     ``json``, only the rows are written to standard output, and previews and questions are written to standard error.
@@ -95,8 +96,8 @@ def offsets_of(
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """A source's positions, taken from the rows of SHOW SOURCE SPLITS, and notices for the user.
 
-    Raises SqlError if the source has no position. Also raises SqlError if the source's readers have different offsets,
-    and ``fragment`` does not name one of the readers.
+    Raises SqlError if the source has no position, if ``fragment`` is not one of the source's readers, or if
+    ``fragment`` is None and the readers have different offsets.
     """
     standing = [row for row in rows if row["next"] is not None and row["status"] != ORPHAN]
     readers = sorted({row["fragment"] for row in standing})
@@ -133,7 +134,9 @@ def export(
     warehouse: str | None,
     is_shown: bool,
 ) -> None:
-    """Writes a source's positions in the format of another tool. Raises SqlError if the source has no positions."""
+    """Writes a source's positions, in the format of another tool, to a file or, if ``file`` is None, to standard
+    output. If ``is_shown`` is true, only prints the statement that reads the positions. Raises SqlError if the source
+    has no positions."""
     require_output(form, FORMS)
     if group is not None and form != "csv":
         raise SqlError(INVALID_OPTION, "--group is for --output csv", hint="omit --group")

@@ -50,8 +50,8 @@ def first_unconfirmed(
     """Returns the first question that the function from :func:`choose_answer` could not confirm: ``--yes`` does not
     suffice, no token applies, and no terminal is available. Returns None if there is no such question.
 
-    Each token counts for one question. For a question that is not final, any token counts, because the question's own
-    token is not known yet.
+    Each token confirms at most one question. If statements that run before a question's statement will change its token
+    (``is_final`` is False), any token counts, because the final token is not known yet.
     """
     if console.is_terminal and sys.stdin.isatty():
         return None

@@ -74,7 +74,7 @@ class Doing:
 
 
 class StatusLine:
-    """The status line of a command. ``describe`` returns the current activity. It is called from a separate thread."""
+    """The status line of a command. A separate thread calls ``describe``, which returns the current activity."""
 
     def __init__(
         self,

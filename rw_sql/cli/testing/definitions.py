@@ -111,7 +111,7 @@ def read_definitions(
 def input_columns(statement: Input) -> tuple[tuple[str, str], ...]:
     """Returns the columns that a test's rows may fill and whose types are known from the definition, each with its
     Spark type. These are the INCLUDE columns, and the declared columns except generated columns. Columns that the
-    definition takes from the upstream are missing."""
+    definition takes from the upstream are missing. For a source that captures changes, the result is CDC_COLUMNS."""
     if isinstance(statement, ast.CreateSource) and is_cdc(statement):
         return CDC_COLUMNS
     name = _including(statement)

@@ -43,7 +43,8 @@ class Difference:
 
     def render(self) -> str:
         """Returns a table in which ``-`` marks missing rows, ``+`` marks unexpected rows, and ``~`` marks changed rows.
-        A changed cell is shown as ``expected → found``."""
+        A changed cell is shown as ``expected → found``. If there are more than _MOST_ROWS such rows, the table ends
+        with the number of the others."""
         lines = [(_CHANGED, self._merged(wanted, found)) for wanted, found in self.changed]
         lines += [(_MISSING, row) for row in self.missing]
         lines += [(_UNEXPECTED, row) for row in self.unexpected]

@@ -225,7 +225,7 @@ class Bench:
         return outcome
 
     def run(self, test: Test) -> TestOutcome:
-        """Runs one test on an empty warehouse."""
+        """Runs one test on an empty warehouse. Raises no error: the outcome contains the error of the test."""
         started = time.monotonic()
         notes: list[str] = []
         recorded: str | None = None

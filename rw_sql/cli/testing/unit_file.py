@@ -73,9 +73,9 @@ class UnitTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFile:
-    """The tests of a file. ``definitions`` contains patterns for the files that create the tested objects. If it is
-    None, the files are the ``*.sql`` files beside the file, and those in the parent folder if the file's folder is
-    called ``tests``."""
+    """The tests of a file. ``definitions`` contains patterns for the files that create the tested objects. If
+    ``definitions`` is None, these are the ``*.sql`` files in the test file's folder and, if this folder is called
+    ``tests``, also those in its parent folder."""
 
     file: str
     tests: tuple[UnitTest, ...]

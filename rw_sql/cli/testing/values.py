@@ -69,7 +69,8 @@ class Written:
         return repr(self.value)
 
     def for_type(self, kind: DataType) -> Any:
-        """The value or the text, depending on which of them is right for a column of type ``kind``."""
+        """Returns the text for a string column, and the text of a floating-point number for a decimal column.
+        Otherwise, returns the value. A whole number that begins with 0 is read as a decimal number."""
         match kind:
             case StringType():
                 return self.text

@@ -1,8 +1,8 @@
 """The generator of rows as a Python data source of Spark. The offset of the stream is a JSON map from each split to its
 next offset.
 
-Spark's workers receive this module and :mod:`rw_sql.connectors.datagen.rows` by value, because rw_sql may not be
-installed there.
+Spark's workers receive this module and :mod:`rw_sql.connectors.datagen.rows` by value, because rw_sql is not
+necessarily installed there.
 """
 
 from __future__ import annotations

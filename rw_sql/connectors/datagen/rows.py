@@ -1,7 +1,7 @@
 """Generates rows. Each row depends only on the seed, the split and the offset.
 
-Spark's workers receive this module by value, because rw_sql may not be installed there. Therefore, the module imports
-only constants from other modules of rw_sql.
+Spark's workers receive this module by value, because rw_sql is not necessarily installed there. Therefore, the module
+imports only constants from other modules of rw_sql.
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ class DatagenConnector(PlainConnector):
         return load_spec("datagen")
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Checks the options as far as this is possible without the columns."""
+        """Checks those rules for the options that do not depend on the columns. :meth:`check_columns` checks the
+        others."""
         check_option_values(self.spec, options)
         self.check_columns(options, {})
 

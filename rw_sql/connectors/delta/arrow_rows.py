@@ -79,8 +79,9 @@ def rows_of_files(
     """The rows of local Parquet files, with the columns ``columns`` (name → type) in that order.
 
     Returns None if a file is not local or cannot be read, if there are more than ``most_rows`` rows, or if the rows
-    need more than ``most_bytes`` of memory. Also returns None if a column is missing, has another type, has times that
-    Spark may convert or refuse, or has strings that are not UTF-8.
+    need more than ``most_bytes`` of memory. Also returns None if a column is missing, has another type, has a type for
+    which :func:`is_readable` returns False, has times that Spark may convert or refuse, or has strings that are not
+    UTF-8.
     """
     schema = pa.schema(list(columns.items()))
     if not all(is_readable(field.type) for field in schema):
@@ -159,8 +160,8 @@ def _longest(column: pa.Array[Any]) -> int:
 
 
 def _is_as_declared(file: pq.ParquetFile, schema: pa.Schema) -> bool:
-    """True if the file has all columns of the schema with the same types, and no mark because of which Spark may
-    convert its times."""
+    """True if the file has all columns of the schema with the same types, and no metadata because of which Spark may
+    convert the file's times."""
     marks = file.metadata.metadata or {}
     if any(key.startswith(_LEGACY) for key in marks) or marks.get(_VERSION, b"").startswith((b"1.", b"2.")):
         return False

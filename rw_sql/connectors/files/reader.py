@@ -1,7 +1,7 @@
 """Reads ranges of files as a Spark Python data source. The driver decides which files a batch reads.
 
-Spark's workers receive this module by value, because rw_sql may not be installed there. They also receive by value
-those modules of ``files`` and ``support`` that :class:`FileReader` needs.
+Spark's workers receive this module by value, because rw_sql is not necessarily installed there. They also receive by
+value those modules of ``files`` and ``support`` that :class:`FileReader` needs.
 """
 
 from __future__ import annotations

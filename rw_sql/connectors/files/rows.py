@@ -205,9 +205,10 @@ def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter
     """Returns the lines with their fields in another order. Fields keep their text and their quotes.
 
     ``order`` and ``count`` are the results of :func:`column_order` and :func:`width_of`. If a line has another number
-    of fields than the header, or if :func:`fields_of` returns None for the line, a line is returned that cannot be
-    decoded. A carriage return at the end of a line is removed, as decoding would do. If the header has none of the
-    columns, the file has other columns or no header. In this case, no returned line can be decoded.
+    of fields than the header, or if :func:`fields_of` returns None for the line, the result contains, in place of this
+    line, a line that cannot be decoded. A carriage return at the end of a line is removed, as decoding would do. If the
+    header has none of the columns, the file has other columns or no header. In this case, no returned line can be
+    decoded.
     """
     made = []
     separator = delimiter.encode()
@@ -319,8 +320,9 @@ def _row_groups(metadata: pq.FileMetaData, size: int) -> list[tuple[int, int, in
 def _julian_columns(parquet: pq.ParquetFile) -> frozenset[str]:
     """The columns whose dates and times before 15 October 1582 are in the Julian calendar.
 
-    Spark marks the files that it writes with Julian dates and times. The first versions of Spark always wrote such
-    dates and times. Only the version number of Spark marks the files of these versions.
+    If Spark writes Julian dates and times to a file, it also writes a mark into the file's metadata. The first versions
+    of Spark always wrote Julian dates and times, but no mark. Their files are recognized by the version number of
+    Spark.
     """
     marks = parquet.metadata.metadata or {}
     version = marks.get(_SPARK_VERSION, b"")

@@ -65,7 +65,8 @@ class FileSink:
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
-        """Checks that files can be written to the folder, or that the folder can be created."""
+        """Checks that files can be written to the folder, or that the folder can be created. If ``shape`` is None,
+        checks nothing."""
         return SinkLook() if shape is None else look_at_folder(options["fs.path"])
 
     def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> FileWriter:

@@ -80,8 +80,9 @@ class IcebergConnector(RangedConnector):
         return Upstream(splits={name: split}, cluster=place)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The range of the unread snapshots. The range ends before the first snapshot that changed existing rows, and
-        contains at most MOST_SNAPSHOTS snapshots.
+        """The range of the unread snapshots. At a position above 0, the range ends before the first snapshot that
+        changed existing rows, and contains at most MOST_SNAPSHOTS snapshots. At the position 0, the range ends at the
+        table's end, and one batch must read all of it.
 
         Raises SqlError if the first unread snapshot changed existing rows, if unread snapshots have expired, or if a
         snapshot was rolled back after it was read.

@@ -1,10 +1,10 @@
 """Reads a PostgreSQL table as a Spark Python data source. All parts of the table are read from the same snapshot of the
 database.
 
-Spark's workers receive the code of this module with each task (pickled by value), so they need no installed rw_sql. The
-password is in a file that only this user can read, because a data source's options appear in Spark's plans and logs. A
-process on the driver's machine reads this file. Spark then sends the reader, which contains the password, to the
-executors as a part of each task.
+Spark's workers receive the code of this module with each task (pickled by value), so rw_sql need not be installed on
+the workers. The password is in a file that only this user can read, because a data source's options appear in Spark's
+plans and logs. A process on the driver's machine reads this file. Spark then sends the reader, which contains the
+password, to the executors as a part of each task.
 """
 
 from __future__ import annotations

@@ -210,8 +210,8 @@ class BrokerAdmin:
         return tuple(sorted(name for name in found.topics if not name.startswith("__")))
 
     def renew(self, timeout: float, *, since: float, is_read_committed: bool = True) -> None:
-        """Sets a new deadline, ``timeout`` seconds after ``since`` (``time.monotonic()``), and keeps the
-        connections."""
+        """Sets the deadline to ``since`` (``time.monotonic()``) plus ``timeout`` seconds. Discards earlier errors, and
+        keeps the connections. If ``is_read_committed`` is true, a partition ends at its last stable offset."""
         self._timeout, self._deadline = timeout, since + timeout
         self.is_read_committed = is_read_committed
         while self._admin.poll(0):
@@ -445,7 +445,8 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicView:
-    """A topic as the brokers report it. ``id`` is None if the brokers report no topic ids."""
+    """A topic as the brokers report it. ``id`` is None if the brokers report no topic ids. ``is_writable`` is false if
+    the brokers report that the user must not write to the topic."""
 
     id: str | None
     partitions: tuple[int, ...]

@@ -63,7 +63,8 @@ class ClientPool(Generic[C]):
         atexit.register(self.end_all)
 
     def with_client(self, properties: Mapping[str, str], ask: Callable[[C], T]) -> T:
-        """Calls ``ask`` with a client. If ``ask`` raises no error, the client is put back into the pool.
+        """Calls ``ask`` with a client. If ``ask`` raises no error, the client is put back into the pool; otherwise, the
+        client is closed.
 
         If a pooled client raises BrokerError within _STALE_SECONDS, the call is retried with a new client, because the
         brokers may have moved.

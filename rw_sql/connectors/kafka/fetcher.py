@@ -129,9 +129,9 @@ class KafkaFetcher:
 
         Records of the same split are in the order of their offsets.
 
-        Returns None if Spark's reader should read the batch instead. Spark's reader should read the batch if the first
-        record does not exist any more, if the brokers do not respond within 5 seconds or report an error, if the batch
-        is too large (see MOST_BYTES), or if the source reads the headers of records.
+        Returns None if Spark's reader should read the batch instead. There are four such cases: the first record does
+        not exist any more, the brokers do not respond within 5 seconds or report an error, the batch is too large (see
+        MOST_BYTES), or the source reads the headers of records.
         """
         if self.with_headers:
             # For a header whose name is not UTF-8, the client returns a tuple without a name, which crashes Python.
@@ -159,7 +159,8 @@ class KafkaFetcher:
         return not self.with_headers
 
     def follow(self, positions: Mapping[str, int]) -> None:
-        """Assigns all partitions to the consumer, each from its position."""
+        """Assigns all partitions to the consumer, each from its position. Does nothing if the consumer already follows
+        these partitions from these positions."""
         starts = {split_parts(split): offset for split, offset in positions.items()}
 
         def assign() -> None:
@@ -170,9 +171,9 @@ class KafkaFetcher:
         self._try(assign)
 
     def arrived(self, seconds: float, *, most: int) -> Mapping[str, int] | None:
-        """Waits at most ``seconds`` for new records of the followed partitions. Stops when it holds more than ``most``
-        records. For each split that has advanced, returns the offset before which all records have been delivered.
-        Returns None if the consumer fails."""
+        """Waits at most ``seconds`` for new records of the followed partitions. Stops waiting when the fetcher holds
+        more than ``most`` records. For each split that has advanced, returns the offset before which all records have
+        been delivered. Returns None if the consumer fails."""
         return self._try(lambda: self._arrived(seconds, most))
 
     def unfollow(self) -> None:

@@ -62,7 +62,8 @@ def require_none(
     is_read_committed: bool,
 ) -> None:
     """Raises UnreadableRecordError if a range contains a record with a timestamp that Spark's reader cannot represent,
-    because the reader would fail at this record. ``odd`` has the same meaning as in :func:`cut`.
+    because the reader would fail at this record. ``odd`` has the same meaning as in :func:`cut`. A range that the
+    brokers do not deliver is skipped, because Spark's reader then reports the reason.
 
     ``properties`` are the properties of librdkafka. ``reader`` is the subject of the error message: the object that
     needs Spark's reader.
@@ -104,7 +105,7 @@ def read_batch(
 
 def without_files(properties: Mapping[str, str]) -> dict[str, str]:
     """Returns the properties of librdkafka, with the text of certificates and keys in place of the names of their
-    files. Executors may not have these files. Raises OSError."""
+    files. The executors do not necessarily have these files. Raises OSError if a file cannot be read."""
     made = dict(properties)
     for part in ("ca", "certificate", "key"):
         path = made.pop(f"ssl.{part}.location", None)
@@ -165,8 +166,8 @@ class KafkaPartReader:
             consumer.close()
 
     def _end(self, message: Message, split: str) -> int:
-        """The offset up to which records have been delivered. The partition's end, or a record after the range, shows
-        that the range has no further record."""
+        """The offset before which all records have been delivered, according to ``message``: a record, or the end of
+        the partition. Raises OSError for any other message."""
         import confluent_kafka as ck
 
         fault, offset = message.error(), int(message.offset() or 0)

@@ -47,7 +47,7 @@ _telling = threading.Lock()
 
 def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeout: float) -> dict[str, str]:
     """Returns the topics whose offsets do not count records, each with the reason. Errors are returned as a reason,
-    never raised.
+    never raised. Of each topic, only the first _MOST_PARTITIONS partitions are checked.
 
     ``properties`` are the properties of a consumer.
     """
@@ -86,7 +86,8 @@ def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeo
 
 def _known_holes(properties: Mapping[str, str], lives: Lives, tails: Tails, ends: Tails) -> frozenset[str]:
     """Returns the result of :func:`_topics_with_holes` from a cache, or calls the function and caches the result. The
-    key of the cache consists of the identities and the offsets of the topics."""
+    key of the cache consists of the identities and the offsets of the topics. If an identity is unknown, the result is
+    not cached."""
     key = (frozenset(lives.items()), frozenset(tails.items()), frozenset(ends.items()))
     holes = _TOLD.get(key)
     if holes is None:

@@ -207,8 +207,8 @@ class KafkaConnector(PlainConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Returns the topics whose offsets may not count records, each with the reason. These are compacted topics,
-        topics with transaction markers, and topics that could not be checked."""
+        """Returns the topics in which some offsets may have no record, each with the reason. These are compacted
+        topics, topics with transaction markers, and topics that could not be checked."""
         from rw_sql.connectors.kafka import peek as kafka_peek
 
         return kafka_peek.sparse_topics(
@@ -220,8 +220,8 @@ class KafkaConnector(PlainConnector):
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
         """The write time of the first record at or after each partition's offset.
 
-        The result omits partitions without such a record, and partitions whose broker does not respond within
-        _TIMES_SECONDS.
+        The result omits partitions without such a record, partitions whose broker does not respond within
+        _TIMES_SECONDS, and partitions beyond the maximum number of :func:`rw_sql.connectors.kafka.peek.record_times`.
         """
         from rw_sql.connectors.kafka import peek as kafka_peek
 
@@ -337,7 +337,8 @@ class KafkaConnector(PlainConnector):
         must be loaded.
 
         If a partition has a record with a timestamp that Spark cannot represent, the first such record and all later
-        records of the partition are read without Spark's reader.
+        records of the partition are read without Spark's reader. If ``with_headers`` is true, such a record instead
+        raises UnreadableRecordError, because only Spark's reader can read headers.
         """
         odd = self.unstreamable(options, ranges)
         if with_headers:

@@ -92,8 +92,9 @@ def _seek(consumer: Consumer, target: object, deadline: float) -> None:
 
 
 def _note(message: Message, waiting: set[Part], found: dict[Part, int]) -> None:
-    """Evaluates a message. A record or the end of the partition shows that the log has lost no records before the
-    position."""
+    """Evaluates a message, and removes its partition from ``waiting``. If the message is the error about a truncated
+    log, stores the first lost offset in ``found``. A record or the end of the partition shows that the log has lost no
+    records before the position."""
     import confluent_kafka as ck
 
     part, fault = (str(message.topic()), int(message.partition() or 0)), message.error()

@@ -263,8 +263,9 @@ def _last_within(
 def _first_page(
     address: Address, name: str, shard: Shard, seconds: float, limit: int, deadline: float
 ) -> tuple[RawRecord | None, bool]:
-    """Returns the last record of the first page that contains records from ``seconds`` (since 1970) or later. The
-    second value is True if this record is the shard's newest record. A page has at most ``limit`` records."""
+    """Returns the last record of the first page that contains records from ``seconds`` (since 1970) or later; None if
+    there are no such records. The second value is True if the page reaches the shard's newest record. A page has at
+    most ``limit`` records."""
     next_at: str | None = _at_time(address, name, shard, seconds, deadline)
     while next_at is not None:
         page = next_page(address, next_at, limit, _left(deadline))

@@ -64,8 +64,8 @@ class Session:
     """A session at a broker, over one connection.
 
     The client's own thread receives messages; other threads read and acknowledge them. If ``is_listening`` is false,
-    the session only checks that the broker accepts a connection: it subscribes to no topic, and the broker does not
-    keep it.
+    the session only checks that the broker accepts a connection. The session then subscribes to no topic, and the
+    broker discards the session at the end of the connection.
     """
 
     options: Mapping[str, str]

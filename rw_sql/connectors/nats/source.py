@@ -132,7 +132,8 @@ class NatsConnector(RangedConnector):
         return Upstream(splits=splits, missing=unknown, present=_subjects(infos), part="subject", remedy=_ADD)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The unread range of each stream. Raises OSError if a stream was recreated or has lost unread messages."""
+        """The unread range of each stream. Raises OSError if a stream is missing, was recreated, has lost unread
+        messages, or ends before its position."""
         upstream = self.look(options)
         if upstream.error is not None:
             raise OSError(upstream.error)
@@ -184,7 +185,8 @@ class NatsConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Returns the streams whose sequence numbers do not count the source's messages, each with the reason."""
+        """Returns the streams whose sequence numbers do not count the source's messages, each with the reason. If the
+        servers do not respond, returns all streams with the error as the reason."""
         try:
             infos, _, _ = _look(options, timeout)
         except nats_client.NatsError as error:

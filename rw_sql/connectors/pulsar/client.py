@@ -30,7 +30,7 @@ MESSAGE_FACTOR = 20
 response. A busy broker or machine delays both the response and the message."""
 
 MESSAGE_SECONDS = 30.0
-"""The maximum of this longer time limit, in seconds."""
+"""The maximum, in seconds, of the time limit that is computed with MESSAGE_FACTOR."""
 
 _CONNECTION_KEYS = ("service.url", "auth.token")
 _PROBE_SECONDS = 1.0

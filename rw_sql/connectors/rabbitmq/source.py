@@ -144,8 +144,8 @@ class RabbitConnector(RangedConnector):
         return RangeFeed(poller, options, positions, first, most_offsets=most, poll_seconds=self.poll_seconds)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The range of unread messages of each stream. Raises OSError if a stream is missing, or if unread messages
-        were lost."""
+        """The range of unread messages of each stream. Raises OSError if a stream is missing, has lost unread messages,
+        or ends before its position."""
         from rw_sql.connectors.rabbitmq.poller import Poller
 
         return Poller().stretches(options, positions)
@@ -180,7 +180,8 @@ class RabbitConnector(RangedConnector):
         """Maps each stream to the time at which the server stored the message at the given offset, in milliseconds
         since 1970.
 
-        The result lacks the streams for which the server did not respond within a short timeout.
+        The result lacks each stream that has no message at its offset. If a request fails or exceeds a short timeout,
+        the result also lacks the stream of this request and all streams after it.
         """
         from rw_sql.connectors.rabbitmq import reader
 
@@ -299,8 +300,8 @@ class RabbitConnector(RangedConnector):
     ) -> DataFrame:
         """Returns the messages in these ranges.
 
-        At most :data:`SMALL_OFFSETS` offsets and :data:`SMALL_BYTES` bytes are read in this process, as Arrow tables.
-        Larger batches are read in Spark's processes.
+        A batch of at most :data:`SMALL_OFFSETS` offsets and :data:`SMALL_BYTES` bytes is read in this process, as Arrow
+        tables. A larger batch is read in Spark's processes.
         """
         from rw_sql.connectors.support.records.record_columns import RECORDS
         from rw_sql.connectors.support.table_reader import read_parts
@@ -409,8 +410,8 @@ def _names(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _splits(options: Mapping[str, str], timeout: float) -> tuple[str, ...]:
-    """The splits of a source. If the options name no stream, as in CREATE CONNECTION, the result is empty. Raises
-    StreamMissingError or RabbitError."""
+    """The splits of a source. If the options name no stream, as in CREATE CONNECTION, the function only checks that a
+    server accepts the connection, and the result is empty. Raises StreamMissingError or RabbitError."""
     from rw_sql.connectors.rabbitmq.reader import partitions_of
 
     address, names = rabbit_client.address_of(options), _names(options)

@@ -167,8 +167,8 @@ def columns_of(
     If ``is_plain`` is true, the names of Kafka Connect's and Debezium's types are ignored: a column gets the type of
     the Avro type that stores the values.
 
-    Raises SqlError for a field that no column type can represent. If ``needed`` is not None, only the fields in
-    ``needed`` cause this error. All other fields without a column type are left out.
+    Raises SqlError if the schema is not a record, and for a field that no column type can represent. If ``needed`` is
+    not None, only the fields in ``needed`` cause the second error. All other fields without a column type are left out.
     """
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise SqlError(

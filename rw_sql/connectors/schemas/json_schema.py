@@ -35,7 +35,7 @@ def columns_of(text: str) -> tuple[tuple[str, str], ...]:
     """The columns for an object schema: the name and the canonical type of each property.
 
     ``text`` is a result of :func:`with_imports`, and includes the schemas that it references. Raises SqlError if the
-    schema does not describe an object.
+    schema does not describe an object with properties.
     """
     root = _parsed(text)
     documents = root.get(_IMPORTS, {}) if isinstance(root, dict) else {}

@@ -222,8 +222,9 @@ class Messages:
     def reader(
         self, columns: Sequence[str], *, is_framed: bool, types: Mapping[bytes, WrittenTypes] | None = None
     ) -> Callable[[bytes], dict[str, Any]]:
-        """Returns the function that reads a message as a row of these columns. The returned function raises
-        NoMessageError with the reason if the bytes are not such a message.
+        """Returns the function that reads a message as a row of these columns. If ``is_framed`` is true, the frame of
+        Confluent's serializer must precede each message. The returned function raises NoMessageError with the reason if
+        the bytes are not such a message.
 
         ``types`` maps the first :data:`HEAD_BYTES` bytes of a record, which contain the id of the writer's schema, to
         the :data:`WrittenTypes` of this schema. If ``types`` is not None, the returned function accepts only messages
@@ -346,9 +347,9 @@ def _is_map(each: Any) -> bool:
 
 
 def _message_path(data: bytes) -> tuple[tuple[int, ...], int]:
-    """Reads the frame that Confluent's serializer writes before a message: a zero byte, the schema's id, and the
-    path of the message's type in the schema. The path is a list of indexes; an empty list denotes the first type.
-    Returns the path and the length of the frame."""
+    """Reads the frame that Confluent's serializer writes before a message: a zero byte, the schema's id, and the path
+    of the message's type in the schema. The path is a list of indexes; an empty list denotes the first type. Returns
+    the path and the length of the frame. Raises NoMessageError if the bytes do not begin with such a frame."""
     if data[:1] != b"\0":
         raise NoMessageError("failed to match the magic byte 0")
     if len(data) < HEAD_BYTES + 1:

@@ -97,8 +97,8 @@ def plain_form(given: Any) -> Any:
 
 
 def _has_checks(kind: pa.DataType) -> bool:
-    """True if even values of exactly this type may not fit: dates and times can be outside the years 1 to 9999, and
-    strings can be invalid UTF-8."""
+    """True if some values of a type do not fit even if this is exactly the wanted type: dates and times outside the
+    years 1 to 9999, and strings that are not UTF-8."""
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_string(kind):
         return True
     return any(_has_checks(kind.field(at).type) for at in range(kind.num_fields))

@@ -21,7 +21,7 @@ _SIZE_AND_ETAG = re.compile(r"([0-9]+-)([A-Za-z0-9+/]+={0,2})")
 
 
 def gcs_tag(generation: int) -> str:
-    """The ETag of an object of this generation whose metadata has not changed since."""
+    """The ETag of an object of this generation whose metadata has not changed since the generation was created."""
     return base64.b64encode(bytes((_GENERATION, *_varint(generation), _METAGENERATION, 1))).decode()
 
 

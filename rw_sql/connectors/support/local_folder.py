@@ -9,7 +9,8 @@ from rw_sql.connectors.sink import SinkLook
 
 
 def look_at_folder(path: str, *, must_be_empty: bool = False) -> SinkLook:
-    """Checks that this process can write files to the folder, or can create the folder."""
+    """Checks that this process can write files to the folder, or can create the folder. If ``must_be_empty`` is true, a
+    folder that contains files is a misfit. Errors are returned, never raised."""
     folder = Path(path)
     try:
         if must_be_empty and folder.is_dir() and any(folder.iterdir()):

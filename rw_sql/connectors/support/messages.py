@@ -67,8 +67,8 @@ def without_secrets(message: str, options: Mapping[str, str], keys: Collection[s
 
 
 def remember_secrets(options: Mapping[str, str], names: Collection[str] = ()) -> None:
-    """Remembers the secrets in ``options``, so that :func:`without_known_secrets` replaces them in the messages of this
-    process.
+    """Remembers the secrets in ``options``. From then on, :func:`without_known_secrets` replaces them in the messages
+    of this process.
 
     A secret of fewer than eight characters is not remembered, because it may be an ordinary word. The following secrets
     are not remembered either: a user's name, a secret that is also a word in an option that is not secret, a secret

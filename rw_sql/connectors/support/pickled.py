@@ -1,4 +1,5 @@
-"""Serializes connectors for Spark's Python processes, which may not have the connectors' packages on their path."""
+"""Serializes connectors for Spark's Python processes, on whose path the connectors' packages are not necessarily
+installed."""
 
 from __future__ import annotations
 

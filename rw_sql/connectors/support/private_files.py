@@ -6,9 +6,9 @@ killed processes left behind.
 On a cluster, executors on other hosts need some of the files, at the paths that the files have on the driver's host.
 The driver sends these files in a task (see :mod:`rw_sql.runtime.spark.executors`), and the executor keeps a copy of the
 folder. Each folder contains a file for each of its *holders*: the process that made the folder, and the executors that
-use the folder or its copy. Other processes delete a folder only if all of its holders have ended. Executors may not
-have this package, so the functions that they call are sent by value. These functions use only the standard library, and
-no variables of this module that can change.
+use the folder or its copy. Other processes delete a folder only if all of its holders have ended. This package is not
+necessarily installed on executors, so the functions that they call are sent by value. These functions use only the
+standard library, and no variables of this module that can change.
 """
 
 from __future__ import annotations

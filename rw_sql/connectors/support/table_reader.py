@@ -70,7 +70,7 @@ class TableDataSource(DataSource):
 def read_parts(
     spark: SparkSession, reader: PartReader, options: Mapping[str, str], parts: Sequence[Any], columns: str
 ) -> DataFrame:
-    """Returns the records of all parts. Each part is a JSON value that ``reads`` understands. ``columns`` is the
+    """Returns the records of all parts. Each part is a JSON value that ``reader`` understands. ``columns`` is the
     schema of the records, as Spark's DDL or JSON."""
     config = {"reader": frozen(reader), "options": dict(options)}
     share_with_executors(options.values())

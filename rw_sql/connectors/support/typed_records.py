@@ -70,8 +70,9 @@ _OF_ARROW: tuple[type[DataType], ...] = (
 
 
 def typed_records(frame: DataFrame, split: str, row: str, offset: Column) -> DataFrame:
-    """Converts rows to records. A record has two columns: ``_rw_row`` is a struct of the source's columns, and
-    ``_rw_fault`` is the error of a value that does not fit, or NULL."""
+    """Converts rows to records. Besides the columns of all records, the result has two more: ``_rw_row`` is a struct of
+    the source's columns, and ``_rw_fault`` is the error of a value that does not fit, or NULL. Raises OSError if
+    ``frame`` lacks a column of the source."""
     wanted = StructType.fromDDL(row) if row else StructType()
     if not isinstance(wanted, StructType):
         raise TypeError("a list of columns is a struct")

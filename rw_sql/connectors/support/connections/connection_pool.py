@@ -69,8 +69,8 @@ class ConnectionPool(Generic[A, C]):
 
     def use(self, address: A, ask: Callable[[C], T]) -> T:
         """Calls ``ask`` with a client. If ``ask`` returns, or raises an error in ``answered``, the client is put back
-        into the pool. If ``ask`` raises any other error of the class ``failed`` with a pooled client, ``ask`` is called
-        again with a new client.
+        into the pool. After any other error, the client is closed. If this error is in ``failed`` and the client came
+        from the pool, ``ask`` is called again with a new client.
         """
         idle = self._take(address)
         if idle is None:

@@ -54,8 +54,9 @@ class Stretches(Protocol):
 
 
 def take(left: list[Part], most_offsets: int, most_splits: int = MOST_SPLITS) -> dict[str, tuple[int, int]]:
-    """Removes the ranges for the next batch from the beginning of ``left``, and returns them. Returns at least one
-    range, unless ``left`` is empty."""
+    """Removes the ranges for the next batch from the beginning of ``left``, and returns them. The batch contains at
+    most ``most_splits`` ranges and at most ``most_offsets`` offsets. Only a first range that must be read as a whole
+    may exceed ``most_offsets``. Returns at least one range, unless ``left`` is empty."""
     taken: dict[str, tuple[int, int]] = {}
     room = most_offsets
     at = 0
