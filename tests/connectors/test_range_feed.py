@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.connectors.base import SplitState, Stretch
-from rw_sql.connectors.support.records.range_stream import RangeFeed
+from rw_sql.connectors.support.records.range_stream import RangeFeed, take
 from tests.support.waits import wait_until
 
 if TYPE_CHECKING:
@@ -104,3 +104,10 @@ def test_a_look_that_fails_fails_the_batch_that_is_added_for_it(upstream: Upstre
         fed.next()
     wait_until(lambda: not any(t.name == "rw_sql-ranges" for t in threading.enumerate()), "its thread has ended")
     assert len(fed.entries) == 2
+
+
+def test_several_ranges_of_one_split_are_all_read() -> None:
+    left = [("a", 0, 3, True), ("a", 3, 5, True), ("b", 0, 2, False), ("a", 7, 9, False)]
+    assert take(left, 100) == {"a": (0, 5), "b": (0, 2)}
+    assert take(left, 100) == {"a": (7, 9)}
+    assert left == []

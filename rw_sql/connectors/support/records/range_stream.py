@@ -56,7 +56,11 @@ class Stretches(Protocol):
 def take(left: list[Part], most_offsets: int, most_splits: int = MOST_SPLITS) -> dict[str, tuple[int, int]]:
     """Removes the ranges for the next batch from the beginning of ``left``, and returns them. The batch contains at
     most ``most_splits`` ranges and at most ``most_offsets`` offsets. Only a first range that must be read as a whole
-    may exceed ``most_offsets``. Returns at least one range, unless ``left`` is empty."""
+    may exceed ``most_offsets``. Returns at least one range, unless ``left`` is empty.
+
+    A batch has one range per split: a second range of a split extends the first range if it begins at its end, and
+    waits for the next batch otherwise.
+    """
     taken: dict[str, tuple[int, int]] = {}
     room = most_offsets
     at = 0
@@ -64,8 +68,11 @@ def take(left: list[Part], most_offsets: int, most_splits: int = MOST_SPLITS) ->
         split, start, end, is_whole = left[at]
         if is_whole and taken and end - start > room:
             break
+        first, last = taken.get(split, (start, start))
+        if start != last:
+            break
         upto = end if is_whole else min(end, start + room)
-        taken[split] = (start, upto)
+        taken[split] = (first, upto)
         room -= upto - start
         if upto < end:
             left[at] = (split, upto, end, is_whole)
