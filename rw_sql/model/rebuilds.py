@@ -71,3 +71,13 @@ def rebuilt_view(view: MaterializedViewRecord, rebuild: RebuildRecord) -> Materi
         resource_group=view.resource_group,
         group_since=view.group_since,
     )
+
+
+def backfill_rate_limit(snapshot: Snapshot, view_id: int, generation: int) -> int | None:
+    """The maximum number of backfill records per second for one generation of a view; None if there is no limit. The
+    limit of a rebuild with another definition is the limit in this definition."""
+    for rebuild in snapshot.all("rebuild"):
+        if rebuild.view_id == view_id and rebuild.generation == generation and rebuild.view is not None:
+            return rebuild.view.backfill_rate_limit
+    view = snapshot.get(view_id)
+    return view.backfill_rate_limit if isinstance(view, MaterializedViewRecord) else None

@@ -11,6 +11,7 @@ from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.model.object_lookup import OtherKindError, find_source
 from rw_sql.model.pauses import pauses_of
 from rw_sql.plan.checks.literal_secrets import hide_unknown, refuse_passwords
+from rw_sql.plan.effects.later_changes import NO_LATER_CHANGES, LaterChanges
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.statements.move.block import lower_inside
 from rw_sql.plan.statements.other_kind import with_the_right_statement
@@ -48,12 +49,14 @@ def lower(
     query_dialect: str = "spark",
     shares_sources: bool = True,
     search_path: tuple[str, ...] = DEFAULT_PATH,
+    later: LaterChanges = NO_LATER_CHANGES,
 ) -> Plan:
     """Returns the plan of one statement. The inspector provides the facts outside the catalog on which the plan
     depends. Raises SqlError if the statement cannot be planned.
 
     ``query_dialect`` is the dialect of views' queries: 'spark' or 'risingwave'. ``shares_sources`` is True if new
-    sources are shared by default. ``search_path`` are the schemas in which unqualified names are looked up.
+    sources are shared by default. ``search_path`` are the schemas in which unqualified names are looked up. ``later``
+    are the changes that the later statements of a block make.
     """
     with _hiding_unknown(statement):
         statement = resolved(statement, snapshot, search_path, query_dialect)
@@ -69,6 +72,7 @@ def lower(
                 query_dialect=query_dialect,
                 shares_sources=shares_sources,
                 search_path=shown,
+                later=later,
             )
         except OtherKindError as error:
             raise with_the_right_statement(error, statement, snapshot)  # noqa: B904 - the same error, its hint completed
@@ -132,6 +136,7 @@ def _lower(
     query_dialect: str,
     shares_sources: bool,
     search_path: tuple[str, ...],
+    later: LaterChanges,
 ) -> Plan:
     """Lowers the statement. The module with a statement's lowering is imported when the first statement of this kind is
     lowered. Importing all of these modules at once would take about 50 ms, and few processes plan every kind of
@@ -175,11 +180,11 @@ def _lower(
         case ast.AlterSourceUnsafeSet() | ast.AlterTableUnsafeSet():
             from rw_sql.plan.statements.move.unsafe_set_and_reset import lower_alter_source_unsafe_set
 
-            return lower_alter_source_unsafe_set(statement, snapshot, inspector)
+            return lower_alter_source_unsafe_set(statement, snapshot, inspector, later)
         case ast.ResetSourceSplits():
             from rw_sql.plan.statements.move.unsafe_set_and_reset import lower_reset_source_splits
 
-            return lower_reset_source_splits(statement, snapshot, inspector)
+            return lower_reset_source_splits(statement, snapshot, inspector, later)
         case ast.InjectSourceOffsets():
             from rw_sql.plan.statements.move.inject import lower_inject_source_offsets
 
@@ -291,11 +296,11 @@ def _lower(
         case ast.AlterConnectionOptions():
             from rw_sql.plan.statements.connection.connection import lower_alter_connection_options
 
-            return lower_alter_connection_options(statement, snapshot, inspector)
+            return lower_alter_connection_options(statement, snapshot, inspector, later)
         case ast.AlterSetConnection():
             from rw_sql.plan.statements.connection.set_connection import lower_alter_set_connection
 
-            return lower_alter_set_connection(statement, snapshot, inspector)
+            return lower_alter_set_connection(statement, snapshot, inspector, later)
         case ast.AlterSet(parameter="resource_group") | ast.AlterReset():
             from rw_sql.plan.statements.session.resource_group import lower_alter_resource_group
 
@@ -319,7 +324,7 @@ def _lower(
         case ast.AlterConnector():
             from rw_sql.plan.statements.connection.connector_with import lower_alter_connector
 
-            return lower_alter_connector(statement, snapshot, inspector)
+            return lower_alter_connector(statement, snapshot, inspector, later)
         case ast.DropConnection():
             from rw_sql.plan.statements.connection.connection import lower_drop_connection
 

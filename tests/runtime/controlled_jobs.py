@@ -82,6 +82,7 @@ class Jobs:
         self.context = Context(
             warehouse=warehouse, metastore=self.metastore, sessions=cast("Any", None), owner="a test"
         )
+        self.metastore.jobs.lease()  # An owner has read its lease before it starts jobs, which takes time at first.
         self.reconciler = Reconciler(self.context)
         self.start_error: dict[str, Exception] = {}
         self.starts: list[JobSpec] = []

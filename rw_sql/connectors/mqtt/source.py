@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from shlex import quote
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from rw_sql.connectors.base import EXACTLY, RESOLVE_TIMEOUT_SECONDS, Stretch, Upstream, UpstreamSplit
+from rw_sql.connectors.left_objects import HoldingObject
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
 from rw_sql.connectors.support.local_frames import local_frame
@@ -62,6 +64,16 @@ class MqttConnector(RangedConnector):
         session by this identifier."""
         prefix = options.get("client_prefix") or "rw_sql"
         return {**options, "client_id": options.get("client_id") or f"{prefix}_{unique}"}
+
+    def holding_object(self, options: Mapping[str, str]) -> HoldingObject:
+        """The session of the source's reader, for which the broker keeps messages. A client with the same identifier
+        that begins a new session ends the old session."""
+        url, name = options.get("url", "").strip(), options.get("client_id", "")
+        return HoldingObject(
+            title=f'session of client "{name}"',
+            place=f"broker {url}",
+            removal=f"mosquitto_sub -i {quote(name)} -t rw_sql -E, with the address and login of {url}",
+        )
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
         """Returns the only split, whose end is not known. If the broker accepts no connection, the result contains the

@@ -6,9 +6,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from hashlib import sha256
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Stretch, Upstream
+from rw_sql.connectors.left_objects import HoldingObject
 from rw_sql.connectors.pulsar import bounds
 from rw_sql.connectors.pulsar import client as pulsar_client
 from rw_sql.connectors.pulsar.ids import is_offset, offset_from_text
@@ -120,6 +122,15 @@ class PulsarConnector(RangedConnector):
         except pulsar_client.PulsarError as error:
             raise OSError(str(error)) from error
         return ()
+
+    def holding_object(self, options: Mapping[str, str]) -> HoldingObject:
+        """The durable subscription of the source's reader, for which the brokers keep messages."""
+        name, topic = self._subscription(options), full_name(short_name(options.get("topic", "")))
+        return HoldingObject(
+            title=f'subscription "{name}"',
+            place=f"topic {topic} at {options.get('service.url', '')}",
+            removal=f"pulsar-admin topics unsubscribe {quote(topic)} --subscription {quote(name)}",
+        )
 
     def reconnect(self, options: Mapping[str, str]) -> None:
         """Discards the open client. Later requests use a new client with new connections."""

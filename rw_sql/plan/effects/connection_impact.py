@@ -15,8 +15,8 @@ from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, ORPHAN, identity_status, is_known_same, split_order
 from rw_sql.plan.checks.columns import require_columns
 from rw_sql.plan.checks.upstreams import STORED, require_upstream_of
-from rw_sql.plan.effects.capture_moves import notes_on_left_slot
 from rw_sql.plan.effects.dependents import unfinished_backfills
+from rw_sql.plan.effects.left_objects import notes_on_left_objects
 from rw_sql.plan.effects.verdicts import UNREACHABLE, UNTOLD_SPLIT
 from rw_sql.plan.result.plan import SplitPreview
 from rw_sql.syntax.lexing.identifiers import sql_name
@@ -153,7 +153,7 @@ def effect_on(
     before = snapshot.get(source.id)
     if isinstance(before, SourceRecord):
         left = source_options(snapshot, before)
-        notices |= dict.fromkeys(notes_on_left_slot(inspector, moved, source, left, options))
+        notices |= dict.fromkeys(notes_on_left_objects(inspector, moved, source, left, options))
     return Effect(splits=tuple(splits), doubt="; ".join(doubts) or None, notices=tuple(notices))
 
 

@@ -17,9 +17,10 @@ from rw_sql.model.options import connection_options, shown, source_options, visi
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of, unread
 from rw_sql.model.split_status import OK, ORPHAN, continuing_status
-from rw_sql.plan.effects.capture_moves import missing_slot, notes_on_capture, notes_on_left_slot, tables_read_again
+from rw_sql.plan.effects.capture_moves import missing_slot, notes_on_capture, tables_read_again
 from rw_sql.plan.effects.connection_impact import may_be_elsewhere, selects_others, unselected_notice
 from rw_sql.plan.effects.dependents import effects_on_dependents
+from rw_sql.plan.effects.left_objects import notes_on_left_objects
 from rw_sql.plan.effects.left_splits import stall_notice, unlisted, with_stored_ends
 from rw_sql.plan.effects.verdicts import (
     preview_splits,
@@ -236,7 +237,7 @@ def impact_of(
         elif options != old_options and not any(row.verdict.startswith("UNKNOWN") for row in rows):
             notices += notes_on_capture(inspector, kind, source, (old_options, options), upstream, states)
         notices += effects_on_dependents(snapshot, inspector, reader, rows, options)
-    notices += notes_on_left_slot(inspector, then, source, old_options, options)
+    notices += notes_on_left_objects(inspector, then, source, old_options, options)
     preview = Preview(
         title=reader.label,
         epoch=snapshot.epoch,

@@ -31,10 +31,11 @@ from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import BackfillProgress
-from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
+from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.backfill_ranges import History, next_chunk
 from rw_sql.model.definitions import definition_of, has_changes
 from rw_sql.model.offset_ranges import total
+from rw_sql.model.rebuilds import backfill_rate_limit
 from rw_sql.object_stores import delta_errors
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.backfill.checks import filled_path, history_path, require_readable, require_same_log
@@ -418,8 +419,8 @@ class BackfillReader:
 
     def _limit(self) -> int | None:
         """The view's rate limit in the current catalog, in records per second; None if there is no limit."""
-        record = self.backfill.context.metastore.snapshot().get(self.backfill.spec.view_id)
-        return record.backfill_rate_limit if isinstance(record, MaterializedViewRecord) else None
+        spec = self.backfill.spec
+        return backfill_rate_limit(self.backfill.context.metastore.snapshot(), spec.view_id, spec.generation)
 
     def _options(self) -> dict[str, str]:
         """The source's options in the current catalog. If the source has been moved to another upstream, the backfill

@@ -290,6 +290,9 @@ class Reconciler:
         spec = wanted
 
         def start() -> None:
+            if self._context.is_replaced():
+                # The claim of a run would fence the run of the next owner.
+                raise FencedError("another process has taken over the jobs of this warehouse")
             before = prepared = None
             with self._deciding:
                 stopped = self._stopped_readers.pop(slot.job_id, None)

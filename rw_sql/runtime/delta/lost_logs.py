@@ -1,4 +1,6 @@
-"""Finds sources whose log is lost. A log is lost if the positions of its source refer to a log that does not exist.
+"""Finds sources whose log is lost or too old. A log is lost if the positions of its source refer to a log that does not
+exist. A log is too old if the positions refer to a version after the log's last version, for example because the log
+was restored from a backup that is older than the positions.
 
 A missing log does not count as lost if no job has created it yet, or if statements have set all positions of the source
 since the loss. In these two cases, no position refers to a version of the log.
@@ -37,21 +39,24 @@ def noted_version(metastore: Metastore, source: SourceRecord) -> int:
 
 
 def require_log(warehouse: Warehouse, metastore: Metastore, source: SourceRecord) -> None:
-    """Raises StalledError if a source's log is lost. Without this check, a new, empty log would be created, and the
-    reader would continue at the old positions. The rows of the lost log would then be missing without any message."""
+    """Raises StalledError if a source's log is lost or too old. Without this check, the reader would continue at the
+    stored positions, with a new, empty log or with the old log. The rows that the log lacks would then be missing
+    without any message."""
     path = warehouse.data(source.id, source.generation)
-    # A job stores a position after it has created the log, so the position is read first.
+    # A job commits to the log before it stores the position, so the position is read first.
     version = noted_version(metastore, source)
-    if version >= 0 and latest_version(warehouse, path) < 0:
-        raise StalledError(
-            f"LOG lost: the positions of source {source.name} are those after version {version} of its log, but "
-            f"{path} no longer exists: {log_remedy(metastore.snapshot(), source)}",
-            is_lasting=True,
-        )
+    if version < 0 or (newest := latest_version(warehouse, path)) >= version:
+        return
+    what = f"{path} no longer exists" if newest < 0 else f"{path} ends at version {newest}"
+    raise StalledError(
+        f"LOG {'lost' if newest < 0 else 'too old'}: the positions of source {source.name} are those after version "
+        f"{version} of its log, but {what}: {log_remedy(metastore.snapshot(), source)}",
+        is_lasting=True,
+    )
 
 
 def log_remedy(snapshot: Snapshot, source: SourceRecord) -> str:
-    """The recommended action for a source whose log is lost."""
+    """The recommended action for a source whose log is lost or too old."""
     name = sql_name(source.name)
     # The package of a third party's connector may be missing here.
     is_known = source.connector in connector_names()

@@ -144,14 +144,14 @@ class Context:
 
     def ensure_log(self, source: SourceRecord) -> None:
         """Creates a source's log unless it exists. Any process may call this method. Raises StalledError if the log is
-        lost."""
+        lost, or if it is older than the source's positions."""
         from deltalake import Schema
 
         # An existing folder is not enough, because a process that died while creating the table may have left a folder
         # without a commit.
+        require_log(self.warehouse, self.metastore, source)
         if latest_version(self.warehouse, self.log_path(source)) >= 0:
             return
-        require_log(self.warehouse, self.metastore, source)
         create_table(
             self.log_path(source),
             Schema.from_json(log_schema(definition_of(source)).json()),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import NOT_APPLIED_YET, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, TableRecord
 from rw_sql.model.job_ids import rebuild_job, view_job
+from rw_sql.model.rebuilds import backfill_rate_limit
 from rw_sql.model.refresh_states import progress_of, refresh_of
 from rw_sql.model.resource_groups import group_of
 from rw_sql.plan.result.plan import ResultRow
@@ -168,9 +169,9 @@ def _held_up(snapshot: Snapshot, group: Sequence[RebuildRecord], stalls: _Stalls
     for rebuild in group:
         if reason := stalls.reason(rebuild_job(rebuild), rebuild.view_id, rebuild.id):
             return reason
-        view = snapshot.get(rebuild.view_id)
-        if isinstance(view, MaterializedViewRecord) and view.backfill_rate_limit == 0 and rebuild.histories:
-            return "backfill_rate_limit is 0"
+        if rebuild.histories and backfill_rate_limit(snapshot, rebuild.view_id, rebuild.generation) == 0:
+            name = "" if len(group) == 1 else f" of {rebuild.name}"
+            return f"backfill_rate_limit{name} is 0"
     return ""
 
 

@@ -39,9 +39,9 @@ from rw_sql.model.refresh_states import (
     triggered,
 )
 from rw_sql.object_stores import delta_errors
-from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.refresh.loading import load, watched
+from rw_sql.runtime.refresh.lost_tables import find_lost_table
 from rw_sql.runtime.refresh.merging import merge_chunk, position_of
 from rw_sql.runtime.refresh.staging import Staging
 from rw_sql.runtime.spark.work_progress import WorkerThread
@@ -51,7 +51,6 @@ from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.upkeep.table_upkeep import Upkeep
-from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -76,18 +75,12 @@ _LOADED = -1
 """The chunk number under which the loading phase is recorded."""
 
 
-def _require_table(context: Context, snapshot: Snapshot, spec: RefreshSpec, path: str) -> None:
-    """Raises StalledError if the table of a refreshable table is lost. A new table would be empty until the next
-    refresh, or would contain only the remaining chunks of a merge."""
-    record = refresh_of(snapshot, spec.table_id)
-    if record is None or (record.succeeded_ms is None and record.status != FINISHING):
-        return
-    if latest_version(context.warehouse, path) < 0:
-        raise StalledError(
-            f"TABLE lost: {spec.name} has been refreshed, but its table {path} no longer exists: restore the table, or "
-            f"DROP TABLE {sql_name(spec.name)} and create it again",
-            is_lasting=True,
-        )
+def _require_tables(context: Context, record: RefreshRecord | None, spec: RefreshSpec) -> None:
+    """Raises StalledError if the table of a refreshable table is lost, or the staging table that its merge needs. A new
+    table would be empty until the next refresh, or would contain only the remaining chunks of a merge."""
+    lost = find_lost_table(context.warehouse, record, spec.generation) if record is not None else None
+    if lost is not None:
+        raise StalledError(f"{lost.word} lost: {spec.name} {lost.problem}: {lost.remedy}", is_lasting=True)
 
 
 @dataclass(slots=True)
@@ -118,7 +111,7 @@ class RefreshJob:
         if not isinstance(snapshot.get(spec.table_id), TableRecord):
             raise StalledError("the catalog has changed")
         path = context.warehouse.data(spec.table_id, spec.generation)
-        _require_table(context, snapshot, spec, path)
+        _require_tables(context, refresh_of(snapshot, spec.table_id), spec)
         fault("refresh.before_claim")
         run = context.metastore.jobs.claim_run(spec.job, snapshot.epoch, context.owner)
         output = JobOutput.open(
@@ -355,6 +348,7 @@ class RefreshJob:
         and begun another refresh while this process was suspended. Therefore, the end is recorded only if the catalog
         still contains this refresh.
         """
+        _require_tables(self.context, record, self.spec)
         before = sum(chunk.rows for chunk in self._merged(record))
         for number in left_chunks(record, self.output.done):
             if self.stopping.is_set():

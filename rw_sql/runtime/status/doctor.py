@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, TableRecord
 from rw_sql.model.job_specs import desired_jobs
+from rw_sql.model.refresh_states import refresh_of
 from rw_sql.model.resource_groups import jobs_by_group
 from rw_sql.plan.statements.checkpoint.checkpoint_outcomes import NOT_KNOWN, changes_checkpoint
 from rw_sql.runtime.control.outcomes import APPLIED
@@ -33,6 +34,7 @@ from rw_sql.runtime.jobs.lease import (
 )
 from rw_sql.runtime.jobs.silent_owners import silence_of
 from rw_sql.runtime.positions.progress import is_just_rewound, newest_planned
+from rw_sql.runtime.refresh.lost_tables import find_lost_table
 from rw_sql.runtime.status.findings import (
     CATALOG,
     CHECKPOINT,
@@ -84,6 +86,7 @@ def examine(context: Context) -> tuple[Finding, ...]:
         *_of_catalog(snapshot),
         *_of_logs(context, snapshot),
         *_of_tables(context, snapshot),
+        *_of_refreshes(context, snapshot),
         *_of_jobs(context),
         *of_upstreams(context, snapshot),
         *_of_locks(context),
@@ -292,6 +295,20 @@ def _of_tables(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
                 problem=f"its table has batch {done}, but its checkpoint {ends}",
                 remedy=f"restore the checkpoint, or {again}",
             )
+
+
+def _of_refreshes(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
+    """Returns findings about refreshable tables whose table is lost, or whose merge has lost its staging table. A
+    refreshable table has no checkpoint that would refer to these tables."""
+    for record in snapshot.all("refresh"):
+        table = snapshot.get(record.table_id)
+        if not isinstance(table, TableRecord):
+            continue
+        lost = find_lost_table(context.warehouse, record, table.generation)
+        present = refresh_of(context.metastore.snapshot(), record.table_id) if lost is not None else None
+        # A newer state of the refresh may need other tables.
+        if lost is not None and present == record and _is_current(context, table):
+            yield Finding(about=FOLDER, subject=named(table), problem=f"it {lost.problem}", remedy=lost.remedy)
 
 
 def _is_current(context: Context, record: MaterializedViewRecord | SinkRecord) -> bool:

@@ -184,8 +184,8 @@ def test_a_running_rebuild_ends_before_another_rebuild_begins() -> None:
     assert generations(world) == {"a": 2, "v": 3, "top": 3}
 
 
-def test_a_rebuild_whose_input_gets_another_query_begins_again_after_that() -> None:
-    """The rebuild of the input carries over the query that the reader has, not the query that it will have."""
+def test_a_rebuild_whose_input_gets_another_query_begins_again_with_its_new_query() -> None:
+    """The rebuild of the input carries over the query that the reader will have."""
     inner, outer = "CREATE MATERIALIZED VIEW v AS SELECT id, n FROM s", "CREATE MATERIALIZED VIEW w AS SELECT id FROM v"
     warehouse = OfflineWarehouse({})
     warehouse.apply({"a.sql": script(BASE, inner, outer)})

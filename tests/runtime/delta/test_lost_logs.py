@@ -177,6 +177,25 @@ def test_new_positions_of_all_splits_permit_a_new_log(world: World) -> None:
     assert world.found() == ['source "Orders"']
 
 
+def test_a_log_that_is_older_than_the_positions_is_refused(world: World) -> None:
+    """The table of the log was restored from a backup that is older than the positions."""
+    epoch = world.run()
+    world.note(epoch, 3, "")
+    with pytest.raises(StalledError) as caught:
+        world.context.ensure_log(world.source)
+    assert caught.value.reason == (
+        "LOG too old: the positions of source Orders are those after version 3 of its log, but "
+        f"{world.log} ends at version 0: restore a backup of the warehouse, or read the source again: "
+        'RESET SOURCE SPLITS "Orders" WITH (FORGET_OFFSETS = true), and then rebuild what reads it'
+    )
+    assert caught.value.is_lasting
+    with pytest.raises(SqlError, match=r'the log of source "Orders" is too old: .*/data/2/1 ends at version 0'):
+        readable_log(world.context, world.source)
+    world.set_positions("0", "1", version=0)
+    world.context.ensure_log(world.source)
+    assert world.found() == []
+
+
 def test_new_positions_of_some_splits_do_not(world: World) -> None:
     world.run()
     world.lose()

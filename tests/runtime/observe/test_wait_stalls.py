@@ -124,3 +124,25 @@ def test_a_view_is_complete_as_soon_as_its_rebuilt_table_serves(tmp_path: Path) 
     made.finish_rebuild()
     made.context.applied.tell(made.metastore.snapshot().epoch, ())
     assert wait_until_made(made.context, ["mv-2"], WAIT_SECONDS, gives_up=True) == ()
+
+
+@pytest.mark.parametrize("is_of_new_definition", [False, True])
+def test_a_wait_names_the_rate_limit_that_holds_a_rebuild(tmp_path: Path, *, is_of_new_definition: bool) -> None:
+    """The limit is that of the new definition, if the rebuild has one. The limit of the rows that queries still read
+    does not matter then."""
+    made = owned(tmp_path, REBUILD)
+    view, rebuild = (made.metastore.snapshot().get(id_) for id_ in (2, 3))
+    assert isinstance(view, MaterializedViewRecord)
+    assert isinstance(rebuild, RebuildRecord)
+    held = replace(view, backfill_rate_limit=0)
+    if is_of_new_definition:
+        commit(made, PutObject(record=replace(rebuild, view=held)))
+    else:
+        commit(made, PutObject(record=held))
+    made.context.applied.tell(made.metastore.snapshot().epoch, ())
+    (notice,) = wait_until_made(made.context, ["mv-2"], WAIT_SECONDS, gives_up=True)
+    assert notice.detail == "it is being rebuilt; backfill_rate_limit is 0"
+    commit(made, PutObject(record=held), PutObject(record=replace(rebuild, view=view)))
+    made.context.applied.tell(made.metastore.snapshot().epoch, ())
+    with pytest.raises(SqlError, match="WAIT gave up: no progress for"):
+        wait_until_made(made.context, ["mv-2"], 0.05, gives_up=True)

@@ -23,6 +23,8 @@ from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.refresh import job as job_module
 from rw_sql.runtime.refresh.job import HELD_BACK, RefreshJob
 from rw_sql.runtime.refresh.staging import Staged
+from rw_sql.runtime.status.doctor import examine
+from rw_sql.runtime.status.findings import FOLDER
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.runtime.refresh.refresh_world import REFRESH, SOURCE, TABLE, World
@@ -403,3 +405,51 @@ def test_a_lost_table_is_not_made_anew(world: World) -> None:
     with pytest.raises(StalledError, match=r"TABLE lost: t has been refreshed, .*DROP TABLE t and create it again"):
         RefreshJob.start(world.context, world.spec())
     assert not folder.exists()
+
+
+def doctor_found(world: World) -> list[tuple[str, str]]:
+    found = (finding for finding in examine(world.context) if finding.about == FOLDER)
+    return [(finding.problem, finding.remedy) for finding in found if finding.subject == 'table "t"']
+
+
+def test_a_merge_whose_staging_table_is_lost_stalls_with_the_repair(world: World) -> None:
+    world.upstream = drawn(1)
+    world.refresh()
+    world.kill_at = "refresh.after_chunk"
+    world.run_until(lambda: False)
+    assert world.record.status == FINISHING
+    assert doctor_found(world) == []
+    shutil.rmtree(world.staging)
+    problem = f"has 2 of 3 chunks of its refresh to merge, but their rows in {world.staging} no longer exist"
+    remedy = "restore the folder, or DROP TABLE t and create it again"
+    with pytest.raises(StalledError) as caught:
+        RefreshJob.start(world.context, world.spec())
+    assert caught.value.reason == f"STAGING lost: t {problem}: {remedy}"
+    assert doctor_found(world) == [(f"it {problem}", remedy)]
+
+
+def test_a_merge_that_is_complete_needs_no_staging_table(world: World) -> None:
+    world.upstream = drawn(1)
+    world.refresh()
+    world.kill_at = "refresh.cleaned"
+    world.run_until(lambda: False)
+    assert world.record.status == FINISHING
+    assert doctor_found(world) == []
+    world.run_until(world.is_idle)
+    assert world.held() == world.upstream
+
+
+def test_doctor_finds_a_refreshable_table_that_is_lost(world: World) -> None:
+    assert doctor_found(world) == []  # A table that was never refreshed has nothing to lose.
+    world.upstream = drawn(1)
+    world.refresh()
+    world.run_until(world.is_idle)
+    assert doctor_found(world) == []
+    path = world.context.warehouse.data(TABLE, 1)
+    shutil.rmtree(path)
+    problem = f"has been refreshed, but its table {path} no longer exists"
+    remedy = "restore the table, or DROP TABLE t and create it again"
+    with pytest.raises(StalledError) as caught:
+        RefreshJob.start(world.context, world.spec())
+    assert caught.value.reason == f"TABLE lost: t {problem}: {remedy}"
+    assert doctor_found(world) == [(f"it {problem}", remedy)]

@@ -62,6 +62,7 @@ from rw_sql.plan.checks.upstreams import (
     require_usable,
 )
 from rw_sql.plan.effects.connection_impact import another_target, differences, effect_on, may_move, spell
+from rw_sql.plan.effects.later_changes import NO_LATER_CHANGES, LaterChanges
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.plan.result.steps import after, steps_of
@@ -372,7 +373,9 @@ def _check_sink_user(statement: AlterConnectionOptions, moved: Snapshot, sink: S
         ) from error
 
 
-def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: Snapshot, inspector: Inspector) -> Plan:
+def lower_alter_connection_options(
+    statement: AlterConnectionOptions, snapshot: Snapshot, inspector: Inspector, later: LaterChanges = NO_LATER_CHANGES
+) -> Plan:
     """Lowers ALTER CONNECTION, which changes options of a connection. Before the commit, the changed connection is
     validated, and every object that uses the connection is validated with the changed options.
 
@@ -395,7 +398,7 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
     users = [user for user in using if isinstance(user, SourceRecord)]
     sinks = [user for user in using if isinstance(user, SinkRecord)]
     followers: tuple[SourceRecord | SinkRecord, ...] = (*users, *sinks)
-    if statement.is_validated:
+    if statement.is_validated and current.id not in later.changed:
         written = tuple(option for change in statement.changes for option in change.options)
         _require_answer(inspector, kind, planned, name, statement.name.span, written, STORED)
     effects: list[tuple[str, Effect]] = []
@@ -408,7 +411,7 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
             inspector,
             user,
             statement.name.span,
-            is_validated=statement.is_validated,
+            is_validated=statement.is_validated and user.id not in later.changed,
             may_move=kind != REGISTRY and may_move(spec, differs),
         )
         effects.append((user.name, effect))
@@ -421,7 +424,7 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
         followed = sink_record(moved, sink, sink_definition(sink.definition))
         if followed != sink:
             changes.append(PutObject(record=followed))
-        if statement.is_validated:
+        if statement.is_validated and sink.id not in later.changed:
             require_target_of(sink, look_at_sink(moved, inspector, sink), statement.name.span)
     if sinks and may_move(spec, differs):
         other = another_target(inspector, kind, connection_options(snapshot, current), planned)

@@ -20,6 +20,7 @@ from rw_sql.model.object_lookup import find_connection, spoken
 from rw_sql.model.options import connection_of, names_in_connection, options_given, plan_options
 from rw_sql.plan.checks.sources import require_secret
 from rw_sql.plan.effects.connection_impact import differences, spell
+from rw_sql.plan.effects.later_changes import NO_LATER_CHANGES, LaterChanges
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.plan.result.steps import steps_of
@@ -53,18 +54,20 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import AlterConnector, Option, Statement
 
 
-def lower_alter_connector(statement: AlterConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
+def lower_alter_connector(
+    statement: AlterConnector, snapshot: Snapshot, inspector: Inspector, later: LaterChanges = NO_LATER_CHANGES
+) -> Plan:
     """Lowers ALTER … CONNECTOR WITH (…), which changes only alterable properties.
 
     The changed definition is validated. The statement needs a confirmation only if a sink's new URL names another
     server or database, because the sink may then write to a different target.
     """
     if statement.kind == "CONNECTION":
-        return _alter_connection(statement, snapshot, inspector)
-    return _alter_connected(statement, snapshot, inspector)
+        return _alter_connection(statement, snapshot, inspector, later)
+    return _alter_connected(statement, snapshot, inspector, later)
 
 
-def _alter_connected(statement: AlterConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
+def _alter_connected(statement: AlterConnector, snapshot: Snapshot, inspector: Inspector, later: LaterChanges) -> Plan:
     user = find_connected(snapshot, statement.kind, statement.name)
     current = connected_definition(user)
     spec = connected_spec(user)
@@ -82,8 +85,9 @@ def _alter_connected(statement: AlterConnector, snapshot: Snapshot, inspector: I
     merged: Definition = merge_options(current, statement.options, gone)
     _check_merged(statement, snapshot, merged)
     change = PutObject(record=changed_record(snapshot, user, merged))
+    is_validated = user.id not in later.changed
     effect = effect_of_change(
-        snapshot, inspector, user, change, statement.name.span, is_validated=True, is_switchable=False
+        snapshot, inspector, user, change, statement.name.span, is_validated=is_validated, is_switchable=False
     )
     differs = differences(plan_options(snapshot, current), plan_options(snapshot, merged))
     if not differs:
@@ -115,7 +119,7 @@ def _alter_connected(statement: AlterConnector, snapshot: Snapshot, inspector: I
     )
 
 
-def _alter_connection(statement: AlterConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
+def _alter_connection(statement: AlterConnector, snapshot: Snapshot, inspector: Inspector, later: LaterChanges) -> Plan:
     """Lowers ALTER CONNECTION … CONNECTOR WITH, a statement of RisingWave. It acts like ALTER CONNECTION … SET, but
     accepts only alterable options."""
     record = find_connection(snapshot, statement.name)
@@ -127,7 +131,7 @@ def _alter_connection(statement: AlterConnector, snapshot: Snapshot, inspector: 
     )
     _check_options(statement, spec)
     _require_alterable(statement, spec, f"connection: {spec.name}", _one_line(sets))
-    return lower_alter_connection_options(sets, snapshot, inspector)
+    return lower_alter_connection_options(sets, snapshot, inspector, later)
 
 
 def _check_options(statement: AlterConnector, spec: ConnectorSpec) -> None:

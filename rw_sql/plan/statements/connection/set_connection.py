@@ -11,6 +11,7 @@ from rw_sql.model.definitions import connection_definition
 from rw_sql.model.object_lookup import connections_of, find_connection, spoken
 from rw_sql.model.options import connection_of, names_in_connection, options_given, own_options, plan_options, shown
 from rw_sql.plan.effects.connection_impact import differences, spell
+from rw_sql.plan.effects.later_changes import NO_LATER_CHANGES, LaterChanges
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.plan.result.steps import steps_of
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
 _KEY = "connection"
 
 
-def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot, inspector: Inspector) -> Plan:
+def lower_alter_set_connection(
+    statement: AlterSetConnection, snapshot: Snapshot, inspector: Inspector, later: LaterChanges = NO_LATER_CHANGES
+) -> Plan:
     """Lowers ALTER {SOURCE | SINK} s SET CONNECTION {c | NONE}. The resulting definition is validated before it is
     stored.
 
@@ -64,9 +67,8 @@ def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot
     _check(statement, snapshot, merged)
     differs = differences(plan_options(snapshot, current), plan_options(snapshot, merged))
     change = PutObject(record=changed_record(snapshot, source, merged))
-    effect = effect_of_change(
-        snapshot, inspector, source, change, statement.name.span, is_validated=statement.is_validated
-    )
+    is_validated = statement.is_validated and source.id not in later.changed
+    effect = effect_of_change(snapshot, inspector, source, change, statement.name.span, is_validated=is_validated)
     names = (old.name if old else "NONE", new.name if new else "NONE")
     preview = Preview(
         title=f"SET CONNECTION of {source.kind} {source.name}",

@@ -3,10 +3,10 @@ the plans are combined into one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import NOT_IN_A_BLOCK, SqlError
@@ -22,6 +22,7 @@ from rw_sql.metastore.snapshot import effect_of
 from rw_sql.model.job_ids import fragment_source
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.pauses import pauses_of
+from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.effects.impact_of_changes import (
     all_answers,
     connection_answers,
@@ -31,11 +32,12 @@ from rw_sql.plan.effects.impact_of_changes import (
     predictions,
     touched_sources,
 )
+from rw_sql.plan.effects.later_changes import NO_LATER_CHANGES, LaterChanges, all_unsettled, later_changes
 from rw_sql.plan.result.allow import WORDS, predicted_words
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.plan.result.steps import after, in_one_commit, steps_of
-from rw_sql.plan.statements.common import ALL_SOURCES
+from rw_sql.plan.statements.common import ALL_SOURCES, take_up_for
 from rw_sql.plan.statements.move.sink_impact import sink_impacts_of
 from rw_sql.syntax import render
 from rw_sql.syntax import statements as ast
@@ -51,7 +53,14 @@ if TYPE_CHECKING:
 BLOCK = "BEGIN UNSAFE"
 BEGIN_TO_COMMIT = "BEGIN UNSAFE … COMMIT"
 
-Lower = Callable[["ast.Statement", "Snapshot", "Inspector"], Plan]
+
+class Lower(Protocol):
+    """The function that returns the plan of a statement. ``later`` are the changes of the block's later statements."""
+
+    def __call__(
+        self, statement: ast.Statement, snapshot: Snapshot, inspector: Inspector, *, later: LaterChanges = ...
+    ) -> Plan: ...
+
 
 INSIDE = (
     ast.PauseSource,
@@ -68,6 +77,16 @@ INSIDE = (
     ast.AlterConnector,
 )
 """The kinds of statements that a block collects and runs at COMMIT."""
+
+DEFINING = (
+    ast.AlterSourceUnsafeSet,
+    ast.AlterTableUnsafeSet,
+    ast.AlterConnectionOptions,
+    ast.AlterSetConnection,
+    ast.AlterConnector,
+)
+"""The statements of a block that change properties. An upstream or target is only validated with the properties that
+the object has at the end of the block."""
 
 SHOWN_INSIDE = (
     ast.ShowObjects,
@@ -105,27 +124,87 @@ def require_inside(statement: ast.Statement) -> None:
         )
 
 
-def collect(statements: tuple[ast.Statement, ...], snapshot: Snapshot, inspector: Inspector, lower: Lower) -> Collected:
-    """Lowers statements in order, each on the catalog that results from the statements before it."""
+def collect(
+    statements: tuple[ast.Statement, ...],
+    snapshot: Snapshot,
+    inspector: Inspector,
+    lower: Lower,
+    *,
+    is_complete: bool = True,
+) -> Collected:
+    """Lowers statements in order, each on the catalog that results from the statements before it.
+
+    The upstream of a source and the target of a sink are validated once, by the last statement that changes their
+    properties. If ``is_complete`` is False, the block may get further statements, and nothing is validated.
+    """
     then = snapshot
     plans: list[Plan] = []
     changes: tuple[Change, ...] = ()
+    waiting: frozenset[int] = frozenset()
+    for statement, later in _with_later(statements, snapshot, inspector, lower):
+        require_inside(statement)
+        found = later if is_complete else replace(later, changed=all_unsettled(then).changed)
+        plan = lower(statement, then, inspector.after(then), later=found)
+        plans.append(plan)
+        made = plan.operation.changes if plan.operation is not None else ()
+        then = after(then, made) if made else then
+        taken = _take_up(snapshot, then, inspector, waiting - later.moved)
+        then = after(then, taken) if taken else then
+        changes = (*changes, *made, *taken)
+        waiting = later.moved
+    return Collected(plans=tuple(plans), changes=in_one_commit(snapshot, changes), then=then)
+
+
+def _with_later(
+    statements: tuple[ast.Statement, ...], snapshot: Snapshot, inspector: Inspector, lower: Lower
+) -> list[tuple[ast.Statement, LaterChanges]]:
+    """Returns each statement with the changes that the statements after it make. To find these changes, the function
+    first lowers the statements that change properties, without validation."""
+    if sum(isinstance(statement, DEFINING) for statement in statements) < 2:
+        return [(statement, NO_LATER_CHANGES) for statement in statements]
+    then, thens = snapshot, []
     for statement in statements:
         require_inside(statement)
-        plan = lower(statement, then, inspector.after(then))
-        plans.append(plan)
-        if plan.operation is not None:
-            changes = (*changes, *plan.operation.changes)
-            then = after(then, plan.operation.changes)
-    return Collected(plans=tuple(plans), changes=in_one_commit(snapshot, changes), then=then)
+        if isinstance(statement, DEFINING):
+            plan = lower(statement, then, inspector.after(then), later=all_unsettled(then))
+            then = then if plan.operation is None else after(then, plan.operation.changes)
+        thens.append(then)
+    following = (thens[at + 1 :] for at in range(len(thens)))
+    return [
+        (statement, later_changes(now, later) if later else NO_LATER_CHANGES)
+        for statement, now, later in zip(statements, thens, following, strict=True)
+    ]
+
+
+def _take_up(snapshot: Snapshot, then: Snapshot, inspector: Inspector, sources: frozenset[int]) -> tuple[Change, ...]:
+    """Returns the changes that assign the splits of ``sources`` that exist in the upstream of the catalog ``then``. No
+    earlier statement has assigned these splits, because the sources had another upstream then."""
+    changes: list[Change] = []
+    for source in (found for id_ in sorted(sources) if isinstance(found := then.get(id_), SourceRecord)):
+        for reader in readers_of(then, source):
+            taken, _ = take_up_for(then, inspector.after(then), reader, snapshot.epoch + 1)
+            changes += taken
+    return tuple(changes)
 
 
 def lower_inside(
     before: tuple[ast.Statement, ...], statement: ast.Statement, snapshot: Snapshot, inspector: Inspector, lower: Lower
 ) -> Plan:
-    """The plan of one statement inside a block, on the catalog that results from the statements in ``before``."""
-    collected = collect(before, snapshot, inspector, lower)
-    return lower(statement, collected.then, inspector.after(collected.then))
+    """The plan of one statement inside a block, on the catalog that results from the statements in ``before``.
+
+    If the upstream or target does not fit the changed properties, a later statement of the block may change them again.
+    The statement is therefore accepted, and its result contains a notice. COMMIT validates the final properties.
+    """
+    collected = collect(before, snapshot, inspector, lower, is_complete=False)
+    then = collected.then
+    if not isinstance(statement, (*DEFINING, ast.ResetSourceSplits)):
+        return lower(statement, then, inspector.after(then))
+    try:
+        return lower(statement, then, inspector.after(then))
+    except SqlError as error:
+        plan = lower(statement, then, inspector.after(then), later=all_unsettled(then))
+        detail = f"COMMIT refuses the block unless a later statement changes the properties again: {error.message}"
+        return replace(plan, changes=(*plan.changes, ResultRow(object="", change="NOTICE", detail=detail)))
 
 
 def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, inspector: Inspector, lower: Lower) -> Plan:

@@ -25,10 +25,12 @@ from rw_sql.model.sharing import refuse_sharing
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.upstreams import STORED, require_upstream_of
-from rw_sql.plan.effects.capture_moves import notes_on_capture, notes_on_left_slot, tables_read_again
+from rw_sql.plan.effects.capture_moves import notes_on_capture, tables_read_again
 from rw_sql.plan.effects.connection_impact import may_be_elsewhere, selects_others, unselected_notice
 from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.discovery import discover
+from rw_sql.plan.effects.later_changes import NO_LATER_CHANGES, LaterChanges
+from rw_sql.plan.effects.left_objects import notes_on_left_objects
 from rw_sql.plan.effects.left_splits import stall_notice, unlisted, with_stored_ends
 from rw_sql.plan.effects.per_reader import for_each_reader
 from rw_sql.plan.effects.verdicts import (
@@ -140,7 +142,10 @@ def _check_merged(
 
 
 def lower_alter_source_unsafe_set(
-    statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot, inspector: Inspector
+    statement: AlterSourceUnsafeSet | AlterTableUnsafeSet,
+    snapshot: Snapshot,
+    inspector: Inspector,
+    later: LaterChanges = NO_LATER_CHANGES,
 ) -> Plan:
     """Lowers UNSAFE SET, which merges properties into the definition.
 
@@ -149,11 +154,15 @@ def lower_alter_source_unsafe_set(
     """
     is_of_table = isinstance(statement, AlterTableUnsafeSet)
     source = find_source_of(snapshot, "TABLE" if is_of_table else "SOURCE", statement.name)
-    return for_each_reader(snapshot, source, lambda reader: _unsafe_set(statement, snapshot, inspector, reader))
+    return for_each_reader(snapshot, source, lambda reader: _unsafe_set(statement, snapshot, inspector, reader, later))
 
 
 def _unsafe_set(
-    statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot, inspector: Inspector, reader: Reader
+    statement: AlterSourceUnsafeSet | AlterTableUnsafeSet,
+    snapshot: Snapshot,
+    inspector: Inspector,
+    reader: Reader,
+    later: LaterChanges,
 ) -> Plan:
     source, fragment = reader.source, reader.fragment
     current = definition_of(source)
@@ -170,7 +179,7 @@ def _unsafe_set(
         (key, old.get(key, ""), new.get(key, "")) for key in dict.fromkeys((*old, *new)) if old.get(key) != new.get(key)
     )
     upstream = look_closely(inspector.upstreams, source.connector, options)
-    if statement.is_validated:
+    if statement.is_validated and source.id not in later.changed:
         require_upstream_of(record, upstream, statement.name.span, options=statement.set_options, stored=STORED)
     positions = inspector.positions.of(source.id, fragment)
     positions = with_cuts(inspector, source.connector, options, upstream, positions)
@@ -178,6 +187,7 @@ def _unsafe_set(
     notes: list[str] = []
     if shown:
         changes.append(PutObject(record=record))
+    if shown and source.id not in later.moved:
         # The new splits are assigned even if the source is paused. Otherwise, they would begin at the positions at the
         # time of RESUME, and not at the positions in the preview.
         taken, said = take_up_for(moved, inspector, replace(reader, source=record), snapshot.epoch + 1)
@@ -213,7 +223,7 @@ def _unsafe_set(
     if shown and not stalled:
         both = (plan_options(snapshot, current), options)
         notes += notes_on_capture(inspector, kind, source, both, upstream, positions.states)
-    notes += notes_on_left_slot(inspector, moved, source, plan_options(snapshot, current), options)
+    notes += notes_on_left_objects(inspector, moved, source, plan_options(snapshot, current), options)
     lost = unlisted(kind, named, positions.states, upstream)
     left = None
     if orphans or lost:
@@ -290,15 +300,19 @@ def _spell(key: str, old: str, new: str) -> str:
     return f"{key} = {new} (was {old})" if old else f"{key} = {new} (new)"
 
 
-def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot, inspector: Inspector) -> Plan:
+def lower_reset_source_splits(
+    statement: ResetSourceSplits, snapshot: Snapshot, inspector: Inspector, later: LaterChanges = NO_LATER_CHANGES
+) -> Plan:
     """Lowers RESET SOURCE SPLITS, which discards the assignment of splits, and the positions of splits that the
     upstream no longer has. The statement then assigns the upstream's current splits."""
     source = find_source(snapshot, statement.name)
     require_movable(snapshot, source, statement.name.span)
-    return for_each_reader(snapshot, source, lambda reader: _reset(statement, snapshot, inspector, reader))
+    return for_each_reader(snapshot, source, lambda reader: _reset(statement, snapshot, inspector, reader, later))
 
 
-def _reset(statement: ResetSourceSplits, snapshot: Snapshot, inspector: Inspector, reader: Reader) -> Plan:
+def _reset(
+    statement: ResetSourceSplits, snapshot: Snapshot, inspector: Inspector, reader: Reader, later: LaterChanges
+) -> Plan:
     source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)
     options = source_options(snapshot, source)
@@ -306,7 +320,7 @@ def _reset(statement: ResetSourceSplits, snapshot: Snapshot, inspector: Inspecto
     positions = inspector.positions.of(source.id, fragment)
     upstream = look_closely(inspector.upstreams, source.connector, options)
     positions = with_cuts(inspector, source.connector, options, upstream, positions)
-    if statement.is_rediscovering and statement.is_validated:
+    if statement.is_rediscovering and statement.is_validated and source.id not in later.changed:
         require_upstream_of(source, upstream, statement.name.span)
     chosen = set(
         resolve_splits(kind, snapshot, source, statement.splits, {*assigned, *upstream.splits})

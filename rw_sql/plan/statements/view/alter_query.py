@@ -24,6 +24,7 @@ from rw_sql.model.lineage import in_reading_order
 from rw_sql.model.object_lookup import find_view, spoken
 from rw_sql.model.parameters import streaming_parallelism
 from rw_sql.model.pauses import direct_inputs
+from rw_sql.model.rebuilds import rebuilt
 from rw_sql.model.relations import schema_columns
 from rw_sql.plan.queries.maintenance import kept_as
 from rw_sql.plan.queries.meaning import meaning
@@ -102,6 +103,7 @@ def lower_new_definition(
     dependents = tuple(found for found in snapshot.dependents_of(view.id) if not isinstance(found, RebuildRecord))
     _require_no_sinks(view, [found for found in dependents if isinstance(found, SinkRecord)], span)
     _require_alone(snapshot, view, under_way, span)
+    readers = _readers(snapshot, view, under_way, span)
     found = plan_query(
         snapshot,
         inspector,
@@ -111,7 +113,9 @@ def lower_new_definition(
         closes_windows=definition.is_emit_on_window_close,
         columns=definition.columns,
     )
-    _require_no_circle(view, found, {record.id: record.name for record in dependents}, definition.query.span)
+    _require_no_circle(
+        view, found, {record.id: record.name for record in (*dependents, *readers)}, definition.query.span
+    )
     require_not_rebuilding(snapshot, [id_ for id_ in found.inputs if id_ != view.id], span)
     changes: list[Change] = [PutObject(record=table) for table in found.new]
     then = after(snapshot, tuple(changes))
@@ -124,7 +128,7 @@ def lower_new_definition(
     _require_shared(then, made, span)
     then = after(then, (PutObject(record=made),))
     remade: list[tuple[MaterializedViewRecord, MaterializedViewRecord, PlannedHistories]] = [(view, made, histories)]
-    for reader in in_reading_order([d for d in dependents if isinstance(d, MaterializedViewRecord)]):
+    for reader in readers:
         carried, of_it = _carried_over(then, inspector, view, reader, span)
         then = after(then, (PutObject(record=carried),))
         remade.append((reader, carried, of_it))
@@ -333,6 +337,39 @@ def _require_alone(
                 span=span,
                 hint=f"WAIT MATERIALIZED VIEW {sql_name(rebuild.name)}, then repeat this statement",
             )
+
+
+def _readers(
+    snapshot: Snapshot, view: MaterializedViewRecord, under_way: Mapping[int, RebuildRecord], span: Span
+) -> tuple[MaterializedViewRecord, ...]:
+    """Returns the views that read ``view``, or that will read it after their present rebuilds, in the order in which
+    they read each other. A view that is being rebuilt with another definition has this definition in the result.
+    Otherwise, the new rebuild would replace the present rebuild, and the other definition would be lost.
+
+    Raises SqlError if a view reads ``view`` only until its present rebuild is complete. The rows of such a view and of
+    ``view`` would have to be swapped at different times.
+    """
+    then = rebuilt(snapshot)
+    now = [found for found in snapshot.dependents_of(view.id) if isinstance(found, MaterializedViewRecord)]
+    later = {found.id for found in then.dependents_of(view.id) if isinstance(found, MaterializedViewRecord)}
+    readers: list[MaterializedViewRecord] = []
+    for reader in (*now, *(snapshot.get(id_) for id_ in sorted(later - {found.id for found in now}))):
+        if not isinstance(reader, MaterializedViewRecord):
+            continue
+        rebuild = under_way.get(reader.id)
+        if rebuild is None or rebuild.view is None or rebuild.view.definition == reader.definition:
+            readers.append(reader)
+        elif reader.id in later:
+            readers.append(rebuild.view)
+        else:
+            raise SqlError(
+                CONCURRENT_CHANGE,
+                f'materialized view "{reader.name}" reads "{view.name}" until its rebuild with another definition is '
+                "complete",
+                span=span,
+                hint=f"WAIT MATERIALIZED VIEW {sql_name(reader.name)}, then repeat this statement",
+            )
+    return in_reading_order(readers)
 
 
 def _require_no_circle(

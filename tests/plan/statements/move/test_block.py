@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import JobStatus
+from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.plan.lower import lower
 from rw_sql.plan.result.confirmation import question_of, refusal
 from rw_sql.plan.result.explain import explain_lines
 from rw_sql.plan.result.plan import Plan
 from rw_sql.plan.result.preview_text import render_preview
+from rw_sql.plan.statements.move.block import lower_inside
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.statements import UnsafeBlock
 from tests.plan.canned import ELSEWHERE, HERE, CannedWorld, create_source, moved_world
@@ -291,3 +293,75 @@ def test_a_block_has_the_effect_of_its_statements_one_by_one(texts: list[str], p
         before = seen(world_of())
         whole.run(f"UNDO OPERATION {whole.snapshot.epoch}")
         assert seen(whole) == before
+
+
+def two_clusters(*topics_elsewhere: str) -> CannedWorld:
+    """A paused source ``s`` that reads ``old`` over a connection ``c``. The cluster ELSEWHERE has other topics."""
+    world = CannedWorld()
+    world.put_topic("old", (0, 50), (0, 50))
+    for topic in topics_elsewhere:
+        world.put_topic(topic, (0, 7), at=ELSEWHERE)
+    world.run(
+        f"CREATE CONNECTION c WITH (type = 'kafka', properties.bootstrap.server = '{HERE}')",
+        "CREATE SOURCE s (id INT) WITH (connector = 'kafka', connection = c, topic = 'old') FORMAT PLAIN ENCODE JSON",
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM s",
+    )
+    world.read_on("s", old_0=40, old_1=50)
+    world.run("PAUSE SOURCE s")
+    return world
+
+
+TO_NEW = "ALTER SOURCE s UNSAFE SET (topic = 'new')"
+
+
+@pytest.mark.parametrize("texts", [(ALTER_CONNECTION, TO_NEW), (TO_NEW, ALTER_CONNECTION)])
+@pytest.mark.parametrize("is_new_here", [False, True])
+def test_an_address_and_a_topic_change_together(texts: tuple[str, ...], *, is_new_here: bool) -> None:
+    world = two_clusters("new")
+    if is_new_here:
+        # A topic with the same name in the former cluster: none of its positions may be used.
+        world.put_topic("new", (0, 3), (0, 3))
+    commit(world, *texts)
+    assert world.assigned("s") == ("new:0", "old:0", "old:1")
+    source = world.snapshot.find("source", "s")
+    assert source is not None
+    assert f"cluster {ELSEWHERE}" in world.snapshot.states(ingest_fragment(source.id))["new:0"].state
+
+
+@pytest.mark.parametrize("texts", [(ALTER_CONNECTION, TO_NEW), (TO_NEW, ALTER_CONNECTION)])
+def test_a_block_is_refused_if_its_last_properties_do_not_fit(texts: tuple[str, ...]) -> None:
+    world = two_clusters("other")
+    with pytest.raises(SqlError) as caught:
+        planned(world, *texts)
+    assert caught.value.message == 'the upstream of source "s" has no topic "new"'
+
+
+def test_a_later_statement_without_effect_does_not_replace_the_validation() -> None:
+    world = two_clusters("new")
+    with pytest.raises(SqlError) as caught:
+        planned(world, TO_NEW, f"ALTER CONNECTION c SET (properties.bootstrap.server = '{HERE}')")
+    assert caught.value.message == 'the upstream of source "s" has no topic "new"'
+
+
+def test_the_other_sources_of_a_connection_are_validated() -> None:
+    world = two_clusters("new", "other")
+    world.put_topic("b", (0, 3))
+    source = "CREATE SOURCE t (id INT) WITH (connector = 'kafka', connection = c, topic = 'b') FORMAT PLAIN ENCODE JSON"
+    world.run(source)
+    with pytest.raises(SqlError) as caught:
+        planned(world, ALTER_CONNECTION, TO_NEW)
+    assert caught.value.message == 'the upstream of source "t" has no topic "b"'
+    commit(world, ALTER_CONNECTION, TO_NEW, "ALTER SOURCE t UNSAFE SET (topic = 'other')")
+    assert world.assigned("t") == ("b:0", "other:0")
+
+
+def test_an_unfinished_block_accepts_what_a_later_statement_can_correct() -> None:
+    world = two_clusters("new")
+    first, second = parse_statement(ALTER_CONNECTION), parse_statement(TO_NEW)
+    typed = lower_inside((), first, world.snapshot, world.inspector, lower)
+    assert typed.changes[-1].detail == (
+        'COMMIT refuses the block unless a later statement changes the properties again: the upstream of source "s" '
+        'has no topic "old"'
+    )
+    completed = lower_inside((first,), second, world.snapshot, world.inspector, lower)
+    assert not [row for row in completed.changes if row.detail.startswith("COMMIT refuses")]

@@ -442,3 +442,61 @@ def test_a_string_in_place_of_a_column_is_another_query_of_risingwaves() -> None
     world.run("""CREATE MATERIALIZED VIEW w AS SELECT 'id' AS x FROM s""")
     replaced = """CREATE OR REPLACE MATERIALIZED VIEW w AS SELECT "id" AS x FROM s"""
     assert [row.change for row in world.run(replaced).changes][:1] == ["REBUILDING"]
+
+
+AGAIN = "ALTER MATERIALIZED VIEW v AS SELECT id, id + 1 AS twice FROM s"
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["ALTER MATERIALIZED VIEW top AS SELECT id, twice FROM v", "ALTER MATERIALIZED VIEW top SET PARALLELISM = 3"],
+)
+def test_the_new_definition_of_a_reader_that_is_being_rebuilt_is_not_lost(change: str) -> None:
+    world = altered_world()
+    world.run(change)
+    (before,) = world.snapshot.all("rebuild")
+    world.run(AGAIN)
+    (now,) = (rebuild for rebuild in world.snapshot.all("rebuild") if rebuild.name == "top")
+    assert before.view is not None
+    assert now.view is not None
+    assert (now.view.definition, now.view.query, now.view.parallelism) == (
+        before.view.definition,
+        before.view.query,
+        before.view.parallelism,
+    )
+    assert now.generation == before.generation + 1
+    swap(world)
+    assert columns(world, "top") == before.view.query
+
+
+def test_a_future_reader_counts_as_a_reader() -> None:
+    world = altered_world()
+    world.run(
+        "CREATE MATERIALIZED VIEW later AS SELECT id FROM s",
+        "ALTER MATERIALIZED VIEW later AS SELECT id FROM v",
+        AGAIN,
+    )
+    assert {rebuild.name: rebuild.generation for rebuild in world.snapshot.all("rebuild")} == {
+        "later": 3,
+        "v": 2,
+        "top": 2,
+    }
+    error = refused(world, "ALTER MATERIALIZED VIEW v AS SELECT id FROM later")
+    assert error.message == 'the query of materialized view "v" would read "later", which reads it'
+
+
+def test_a_reader_that_will_not_read_the_view_any_more_is_waited_for() -> None:
+    world = altered_world()
+    world.run("CREATE OR REPLACE MATERIALIZED VIEW top AS SELECT id, id AS more FROM s")
+    error = refused(world, AGAIN)
+    assert error.message == ('materialized view "top" reads "v" until its rebuild with another definition is complete')
+    assert error.hint == "WAIT MATERIALIZED VIEW top, then repeat this statement"
+    swap(world)
+    world.run(AGAIN)
+
+
+def test_a_rebuild_of_a_reader_with_the_same_definition_begins_again() -> None:
+    world = altered_world()
+    world.run("REBUILD MATERIALIZED VIEW top", AGAIN)
+    assert {rebuild.name for rebuild in world.snapshot.all("rebuild")} == {"v", "top"}
+    world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id + 2 AS twice FROM s")
