@@ -15,7 +15,7 @@ from rw_sql.syntax.lexing.first_words import could_be_ours
 from rw_sql.syntax.parsing.script import ScriptStatement, parse, parse_script, parse_statement, split_script
 from rw_sql.syntax.rendering.merge import merge_options
 from rw_sql.syntax.rendering.render import render
-from rw_sql.syntax.rendering.type_names import canonical_type, spark_type
+from rw_sql.syntax.rendering.type_names import canonical_type, exact_spark_type, spark_type
 from rw_sql.syntax.routing import CatalogView, route
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "ScriptStatement",
     "canonical_type",
     "could_be_ours",
+    "exact_spark_type",
     "merge_options",
     "parse",
     "parse_script",

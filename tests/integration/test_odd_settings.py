@@ -29,8 +29,22 @@ ODD = {
     "spark.sql.decimalOperations.allowPrecisionLoss": "false",
 }
 
+NESTED = {
+    "ats": ["2026-07-01 12:00:00+02:00"],
+    "nested": {"at": "2026-07-01 12:00:00+02:00"},
+    "at_of": {"x": "2026-07-01 12:00:00"},
+}
+
 RECORDS = (
-    {"id": 1, "at": "2026-07-01 12:00:00+02:00", "day": "2026-07-01", "d": 1.5, "userId": "a", "tags": [1.25]},
+    {
+        "id": 1,
+        "at": "2026-07-01 12:00:00+02:00",
+        "day": "2026-07-01",
+        "d": 1.5,
+        "userId": "a",
+        "tags": [1.25],
+        **NESTED,
+    },
     {"id": 2, "at": 1_782_907_200_000, "day": 20_635, "d": "1.50", "USERID": "b", "tags": None},
     {"id": 3, "at": "2026-07-01 12:00:00", "day": None, "d": None, "userId": None, "tags": []},
     # Errors, whatever the settings are.
@@ -40,7 +54,8 @@ RECORDS = (
 
 VIEW = (
     "SELECT id, at, day, d, userId AS userid, CAST(at AS STRING) AS told, typeof(at) AS kind, size(tags) AS tags, "
-    "d / 3.00 AS third, TRY_CAST('x' AS INT) AS none, CAST('2026-07-01 12:00:00' AS TIMESTAMP) AS fixed FROM s"
+    "d / 3.00 AS third, ats, nested, at_of, TRY_CAST('x' AS INT) AS none, "
+    "CAST('2026-07-01 12:00:00' AS TIMESTAMP) AS fixed FROM s"
 )
 
 
@@ -55,7 +70,7 @@ def odd_process(spark: SparkSession) -> Iterator[SparkSession]:
         conf.remove(key)
 
 
-OF_BOTH = "id, unix_micros(at), day, d, userid"
+OF_BOTH = "id, unix_micros(at), day, d, userid, unix_micros(ats[0]), unix_micros(nested.at), unix_micros(at_of['x'])"
 OF_VIEW = f"{OF_BOTH}, told, kind, tags, third, none, unix_micros(fixed)"
 
 
@@ -76,22 +91,29 @@ def test_a_view_has_the_same_rows_in_any_process(
 
     first = AttachedSession(one, path)
     first.run(
-        "CREATE SOURCE s (id INT, at TIMESTAMPTZ, day DATE, d NUMERIC(10, 2), userId VARCHAR, tags DOUBLE[]) WITH "
+        "CREATE SOURCE s (id INT, at TIMESTAMPTZ, day DATE, d NUMERIC(10, 2), userId VARCHAR, tags DOUBLE[], "
+        "ats TIMESTAMPTZ[], nested STRUCT<at TIMESTAMPTZ>, at_of MAP(VARCHAR, TIMESTAMPTZ)) WITH "
         f"(connector = 'posix_fs', posix_fs.root = '{folder}', refresh.interval.sec = '1') FORMAT PLAIN ENCODE JSON",
         f"CREATE MATERIALIZED VIEW v AS {VIEW}",
         "FLUSH",
     )
     stored = rows(first, OF_VIEW, "v")
-    assert rows(first, OF_BOTH, "s") == [row[:5] for row in stored]
+    assert rows(first, OF_BOTH, "s") == [row[:8] for row in stored]
     assert [row[1:4] for row in stored] == [
         ("1782900000000000", "2026-07-01", "1.50"),
         ("1782907200000000", "2026-07-01", "1.50"),
         ("1782907200000000", "None", "None"),
     ]
+    assert stored[0][5:8] == ("1782900000000000", "1782900000000000", "1782907200000000")
     kinds = dict(first.spark.table("v").dtypes)
+    assert [kinds[name] for name in ("ats", "nested", "at_of")] == [
+        "array<timestamp>",
+        "struct<at:timestamp>",
+        "map<string,timestamp>",
+    ]
     assert (kinds["at"], kinds["fixed"], kinds["third"]) == ("timestamp", "timestamp", "decimal(16,6)")
-    assert stored[0][5:] == ("2026-07-01 10:00:00", "timestamp", "1", "0.500000", "None", "1782907200000000")
-    assert stored[1][7] == "None"
+    assert stored[0][8:] == ("2026-07-01 10:00:00", "timestamp", "1", "0.500000", "None", "1782907200000000")
+    assert stored[1][10] == "None"
     first.detach()
 
     (folder / "b.json").write_text(json.dumps({**RECORDS[0], "id": 7}) + "\n")
@@ -100,6 +122,6 @@ def test_a_view_has_the_same_rows_in_any_process(
     found = rows(second, OF_VIEW, "v")
     assert found[:3] == stored
     assert found[3][1:] == stored[0][1:]
-    assert rows(second, OF_BOTH, "s") == [row[:5] for row in found]
+    assert rows(second, OF_BOTH, "s") == [row[:8] for row in found]
     assert dict(second.spark.table("v").dtypes) == kinds
     second.detach()

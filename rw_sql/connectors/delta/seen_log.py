@@ -53,6 +53,18 @@ class SeenLog:
         """
         if self._stamp[1] is not None and self._stamp_of(self._version) == self._stamp:
             return table
+        return self._reopened()
+
+    def newest(self, table: deltalake.DeltaTable) -> deltalake.DeltaTable:
+        """Advances the handle to the newest version. Returns a new handle if delta-rs cannot apply the commits in
+        between. The cleanup of the log may have removed these commits."""
+        try:
+            table.update_incremental()
+        except exceptions.DeltaError:
+            return self._reopened()
+        return table
+
+    def _reopened(self) -> deltalake.DeltaTable:
         try:
             found = deltalake.DeltaTable(self._uri, storage_options=self._storage)
         except exceptions.TableNotFoundError as error:
@@ -67,6 +79,18 @@ class SeenLog:
         if str(table.metadata().id) != self._id:
             raise TargetUnfitError(f"the table at {self._uri} was replaced by another table")
 
+    def read(self, version: int) -> str | None:
+        """The text of a commit; None if the commit was cleaned up."""
+        try:
+            with self._files.open_input_file(_file_of(version)) as file:
+                return bytes(file.read()).decode()
+        except FileNotFoundError:
+            return None
+
     def _stamp_of(self, version: int) -> _Stamp:
-        (found,) = self._files.get_file_info([f"_delta_log/{version:020d}.json"])
+        (found,) = self._files.get_file_info([_file_of(version)])
         return found.size, found.mtime_ns
+
+
+def _file_of(version: int) -> str:
+    return f"_delta_log/{version:020d}.json"

@@ -16,10 +16,12 @@ neither of the two transactions.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
 from rw_sql.connectors.delta.inexact_statistics import without_inexact_min_max
+from rw_sql.connectors.delta.known_transactions import KnownTransactions
 from rw_sql.connectors.delta.paths import check_path
 from rw_sql.connectors.delta.refusals import refused_by_constraints
 from rw_sql.connectors.delta.seen_log import SeenLog
@@ -208,7 +210,7 @@ class DeltaSink:
             if table.transaction_version(identity) is None:
                 return None
             batch = table.transaction_version(_batches_of(identity, generation))
-            if batch is not None and _was_replaced(table, identity):
+            if batch is not None and _was_replaced(table, identity, table.transaction_version):
                 return None
             return -1 if batch is None else batch
         except exceptions.TableNotFoundError:
@@ -233,13 +235,18 @@ def _with_ids(identity: str) -> str:
     return f"{identity}/tables"
 
 
-def _was_replaced(table: deltalake.DeltaTable, identity: str) -> bool:
-    """True if this table has replaced another table that the sink had fenced."""
-    has_ids = table.transaction_version(_with_ids(identity)) is not None
-    return has_ids and table.transaction_version(_named_by_id(identity, table)) is None
+def _was_replaced(table: deltalake.DeltaTable, identity: str, number_of: Callable[[str], int | None]) -> bool:
+    """True if this table has replaced another table that the sink had fenced. ``number_of`` is a function that returns
+    the number of the table's last application transaction with a name; None if there is none."""
+    has_ids = number_of(_with_ids(identity)) is not None
+    return has_ids and number_of(_named_by_id(identity, table)) is None
 
 
 def _made(uri: str, schema: deltalake.Schema, storage: dict[str, str]) -> deltalake.DeltaTable:
+    with suppress(exceptions.TableNotFoundError):
+        return deltalake.DeltaTable(
+            uri, storage_options=storage
+        )  # ``create`` reads the log of an existing table twice.
     try:
         # Retries are off: if two sinks create the table at the same time, a retry of the second sink would give the
         # table another id.
@@ -258,6 +265,7 @@ class DeltaWriter:
         self._table = table
         self._storage = storage or {}
         self._log = SeenLog(table, self._storage)
+        self._transactions = KnownTransactions(self._log.read)
         self._shape = shape
         self._identity = identity
         self._run = 0
@@ -274,11 +282,11 @@ class DeltaWriter:
         self._batches = _batches_of(self._identity, generation)
         empty = self._schema.empty_table()
 
-        def commit() -> None:
+        def commit() -> list[deltalake.Transaction]:
             if (seen := self._version(self._identity)) >> _RUN_SHIFT > run:
                 raise TakenOverError(seen >> _RUN_SHIFT, run)
             done = self._version(self._batches)
-            if done >= 0 and _was_replaced(self._table, self._identity):
+            if done >= 0 and _was_replaced(self._table, self._identity, self._number):
                 raise TargetUnfitError(f"the table at {self._table.table_uri} was replaced by another table")
             marks = [
                 deltalake.Transaction(self._identity, run << _RUN_SHIFT),
@@ -288,9 +296,9 @@ class DeltaWriter:
             if done >= 0:
                 marks.append(deltalake.Transaction(self._batches, done))
             deltalake.write_deltalake(self._table, empty, mode="append", commit_properties=_properties(marks))
+            return marks
 
         self._commit(commit)
-        self._table.update_incremental()
         self._done = self._version(self._batches)
         return self._done
 
@@ -341,7 +349,7 @@ class DeltaWriter:
             return
         appended = changed.cast(self._schema)
 
-        def append() -> None:
+        def append() -> list[deltalake.Transaction]:
             self._require_turn(batch)
             deltalake.write_deltalake(
                 self._table,
@@ -350,10 +358,11 @@ class DeltaWriter:
                 commit_properties=_properties(marks),
                 **without_inexact_min_max(self._schema),
             )
+            return marks
 
         self._commit(append)
 
-    def _merge(self, rows: pa.Table, marks: list[deltalake.Transaction], batch: int) -> None:
+    def _merge(self, rows: pa.Table, marks: list[deltalake.Transaction], batch: int) -> list[deltalake.Transaction]:
         self._require_turn(batch)
         # The parentheses are needed, because DataFusion's parser binds AND more tightly than IS NOT DISTINCT FROM.
         matched = " AND ".join(f"(t.{_quoted(key)} IS NOT DISTINCT FROM s.{_quoted(key)})" for key in self._shape.keys)
@@ -372,6 +381,7 @@ class DeltaWriter:
             .when_not_matched_insert(updates=columns, predicate="NOT s.`_rw_gone`")
             .execute()
         )
+        return marks
 
     def _require_turn(self, batch: int) -> None:
         if self._is_cancelled:
@@ -384,14 +394,17 @@ class DeltaWriter:
         if newest >= batch:
             raise SinkError(f"batch {batch} is already in the table")
 
-    def _commit(self, act: Callable[[], None]) -> None:
-        """Runs ``act`` on the table's newest version. Retries if another writer commits at the same time."""
+    def _commit(self, act: Callable[[], list[deltalake.Transaction]]) -> None:
+        """Runs ``act`` on the table's newest version. Retries if another writer commits at the same time. ``act`` is a
+        function that commits, and returns the transactions of its commit."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                self._table = self._log.same_table(self._table)
-                self._table.update_incremental()
+                self._advance()
                 self._log.require_id(self._table)
-                act()
+                version = self._table.version() + 1
+                written = act()
+                if self._table.version() == version:
+                    self._transactions.add(version, {mark.app_id: mark.version for mark in written})
                 self._log.see(self._table)
             except exceptions.CommitFailedError as error:
                 if _REFUSED_COMMIT.search(str(error)):
@@ -409,9 +422,20 @@ class DeltaWriter:
             else:
                 return
 
+    def _advance(self) -> None:
+        """Advances the handle to the table's newest version."""
+        known = self._log.same_table(self._table)
+        newest = self._log.newest(known)
+        if newest is not self._table:
+            self._transactions.forget()
+        self._table = newest
+
+    def _number(self, application: str) -> int | None:
+        return self._transactions.number(self._table, application)
+
     def _version(self, application: str) -> int:
-        version = self._table.transaction_version(application)
-        return -1 if version is None else version
+        number = self._number(application)
+        return -1 if number is None else number
 
     def cancel(self) -> None:
         """Prevents further commits of batches."""

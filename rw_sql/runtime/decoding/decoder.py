@@ -65,11 +65,16 @@ _FRAMED_KEY = "_rw_framed_key"
 def log_schema(statement: CreateSource) -> StructType:
     """The schema of a source's log."""
     ddl = ", ".join(f"`{name}` {kind}" for name, kind in log_columns(statement))
-    # If spark.sql.timestampType is TIMESTAMP_NTZ, TIMESTAMP would be a time without a zone.
-    schema = StructType.fromDDL(_NAME_OR_TIMESTAMP.sub(lambda found: found[1] or "TIMESTAMP_LTZ", ddl))
+    schema = StructType.fromDDL(_exact(ddl))
     if not isinstance(schema, StructType):
         raise TypeError("the columns are not a struct")
     return schema
+
+
+def _exact(ddl: str) -> str:
+    """Replaces TIMESTAMP in a text of Spark's DDL by TIMESTAMP_LTZ. If ``spark.sql.timestampType`` is TIMESTAMP_NTZ,
+    TIMESTAMP would be a time without a zone."""
+    return _NAME_OR_TIMESTAMP.sub(lambda found: found[1] or "TIMESTAMP_LTZ", ddl)
 
 
 def log_statistics(statement: CreateSource) -> tuple[str, ...]:
@@ -301,7 +306,7 @@ def included(statement: CreateSource) -> tuple[Column, ...]:
     is_wide = has_wide_offsets(statement)
     offset = f.col(shown) if shown else f.expr(plain_offset(OFFSET)) if is_wide else f.col(OFFSET)
     return tuple(
-        _included(column, offset).cast(include_type(column)).alias(include_name(connector, column))
+        _included(column, offset).cast(_exact(include_type(column))).alias(include_name(connector, column))
         for column in statement.include
     )
 

@@ -52,7 +52,7 @@ from rw_sql.runtime.decoding.json_text import (
     with_end,
     without_marks,
 )
-from rw_sql.syntax import spark_type
+from rw_sql.syntax import exact_spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -129,7 +129,7 @@ def read_json(
         *(values.get(column.name, read[column.name]).alias(column.name) for column in columns),
         f.lit(None).cast("string").alias(FAULT),
     )
-    row_type = ", ".join(f"{_quoted(column.name)}: {spark_type(column.data_type)}" for column in columns)
+    row_type = ", ".join(f"{_quoted(column.name)}: {exact_spark_type(column.data_type)}" for column in columns)
     slow = let(f.col(_TEXT), lambda text: _read_texts(raw, text, columns, rules, shown))
     slow = slow.cast(f"STRUCT<{row_type}, {FAULT}: STRING>")
     is_exact = f.coalesce(_is_exact(raw, read, values, columns, rules), f.lit(False))
@@ -213,7 +213,7 @@ def _is_converted(data_type: DataType) -> bool:
     return any(
         part.name in _AS_TEXT
         or precision_of(part) is not None
-        or (part.key is not None and spark_type(part.key) != "STRING")
+        or (part.key is not None and exact_spark_type(part.key) != "STRING")
         for part in _parts(data_type)
     )
 
@@ -236,7 +236,7 @@ def _read_type(data_type: DataType) -> str:
     if data_type.fields:
         fields = (f"{_quoted(field.name)}: {_read_type(field.data_type)}" for field in data_type.fields)
         return f"STRUCT<{', '.join(fields)}>"
-    return spark_type(data_type)
+    return exact_spark_type(data_type)
 
 
 def _kept_digits(columns: Sequence[ColumnDefinition]) -> int | None:
@@ -265,7 +265,7 @@ def _converted(read: Column, data_type: DataType, rules: ValueRules) -> Column:
     if data_type.fields:
         fields = (_converted(read[field.name], field.data_type, rules).alias(field.name) for field in data_type.fields)
         return f.when(read.isNotNull(), f.struct(*fields))
-    return read.try_cast(spark_type(data_type))
+    return read.try_cast(exact_spark_type(data_type))
 
 
 def _is_exact(
@@ -304,7 +304,9 @@ def _fits(read: Column, value: Column | None, data_type: DataType, rules: ValueR
     parts: list[Column | None]
     if data_type.key is not None and data_type.value is not None:
         texts, key = f.map_keys(read), data_type.key
-        keys = texts if spark_type(key) == "STRING" else f.transform(texts, lambda text: value_of(text, key, rules))
+        keys = (
+            texts if exact_spark_type(key) == "STRING" else f.transform(texts, lambda text: value_of(text, key, rules))
+        )
         are_keys = read.isNull() | ~(has_twins(keys) | f.exists(keys, lambda each: each.isNull()))
         parts = [are_keys, _all_fit(f.map_values(read), data_type.value, rules)]
     else:
@@ -328,7 +330,7 @@ def _may_be_numbers(read: Column, data_type: DataType) -> list[Column]:
         return _some(f.map_values(read), data_type.value, _may_be_numbers)
     if data_type.fields:
         return [test for field in data_type.fields for test in _may_be_numbers(read[field.name], field.data_type)]
-    if spark_type(data_type) != "STRING":
+    if exact_spark_type(data_type) != "STRING":
         return []
     # Strings that begin with a digit or a minus sign sort between "-" and ":".
     is_other = f.contains(read, f.lit(".")) | f.contains(read, f.lit("E")) | (read == f.lit("0"))

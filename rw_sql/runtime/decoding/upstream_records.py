@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.ranged import Encoding, RangedConnector
 from rw_sql.spark_jars import installed_jars
-from rw_sql.syntax import canonical_type, spark_type
+from rw_sql.syntax import canonical_type, exact_spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,7 @@ def packages_on_executors(kind: object, statement: CreateSource | CreateTable) -
 def encoding_of(statement: CreateSource) -> Encoding:
     """The encoding in a source's FORMAT … ENCODE clause; JSON if there is no such clause."""
     clause = statement.format
-    row = ", ".join(f"`{column.name}` {spark_type(column.data_type)}" for column in statement.columns)
+    row = ", ".join(f"`{column.name}` {exact_spark_type(column.data_type)}" for column in statement.columns)
     if clause is None:
         return Encoding(encode="JSON", row=row)
     options = {option.key: getattr(option.value, "text", "") for option in clause.options}

@@ -41,6 +41,12 @@ class Planned:
         batch fit into this process's memory."""
         return self.most is not None and self.most <= SMALL_ROWS and self.size <= SMALL_FILE_BYTES
 
+    def plus(self, other: Planned) -> Planned:
+        """The numbers of a batch that reads the rows of both."""
+        most = None if self.most is None or other.most is None else self.most + other.most
+        exact = None if self.exact is None or other.exact is None else self.exact + other.exact
+        return Planned(most=most, exact=exact, size=self.size + other.size)
+
 
 def planned_rows(
     warehouse: Warehouse,

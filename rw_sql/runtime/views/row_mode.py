@@ -18,7 +18,7 @@ from rw_sql.runtime.delta.delta_log import latest_version, read_actions
 from rw_sql.runtime.jobs.batch_mode import BatchMode, LeftToSparkError
 from rw_sql.runtime.positions.checkpoint_batches import end_of_batch
 from rw_sql.runtime.positions.log_shares import StoredShares
-from rw_sql.runtime.positions.planned_rows import changes_of_commits, rows_of_commits
+from rw_sql.runtime.positions.planned_rows import Planned, changes_of_commits, rows_of_commits
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.views.row_batches import PreparedRows, RowBatches, may_have_row_batches
 from rw_sql.runtime.views.streamed import upstream_table
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rw_sql.runtime.jobs.streaming_run import StreamingRun
-    from rw_sql.runtime.positions.planned_rows import Planned
     from rw_sql.runtime.views.row_writers import RowWriter
     from rw_sql.runtime.views.strategy import ViewRun
 
@@ -58,6 +57,8 @@ class RowMode:
     _session: SparkSession | None = field(default=None, init=False)
     _prepared: PreparedRows | None = field(default=None, init=False)
     _rows: RowBatches | None = field(default=None, init=False)
+    _rest: dict[int, Planned] = field(default_factory=dict, init=False)
+    """Maps the versions of at most ``_MOST_LEFT`` commits after the query's last batch to the number of their rows."""
 
     def __post_init__(self) -> None:
         self.mode = BatchMode(
@@ -123,18 +124,35 @@ class RowMode:
         """True if the commits after the query's batch ``batch`` are few and have few rows in total. The batch itself
         may be small although many commits follow it, because commits may arrive faster than the query writes its
         batches."""
-        warehouse, (given, *_) = self.run.context.warehouse, self.run.spec.inputs
+        warehouse = self.run.context.warehouse
         end = end_of_batch(warehouse, self.run.checkpoint, batch)
         newest = latest_version(warehouse, self._table)
         if end is None or newest - end >= _MOST_LEFT:
             return False
-        try:
-            commits = [read_actions(warehouse, self._table, version) for version in range(end, newest + 1)]
-        except FileNotFoundError:  # a commit was cleaned up
-            return False
-        if given.is_changing:
-            return changes_of_commits(commits).is_small
-        return rows_of_commits(commits, is_log=False, upstream=upstream_table(given)).is_small
+        for version in [version for version in self._rest if version < end]:
+            del self._rest[version]
+        total = Planned(most=0)
+        for version in range(end, newest + 1):
+            try:
+                total = total.plus(self._planned_of(version))
+            except FileNotFoundError:  # the commit was cleaned up
+                return False
+            if not total.is_small:
+                return False
+        return True
+
+    def _planned_of(self, version: int) -> Planned:
+        """The number of rows that a batch reads from one commit of the input. Each commit is read only once, although
+        it may follow several batches of the query."""
+        if version not in self._rest:
+            (given, *_) = self.run.spec.inputs
+            commits = [read_actions(self.run.context.warehouse, self._table, version)]
+            self._rest[version] = (
+                changes_of_commits(commits)
+                if given.is_changing
+                else rows_of_commits(commits, is_log=False, upstream=upstream_table(given))
+            )
+        return self._rest[version]
 
     @property
     def _table(self) -> str:

@@ -82,3 +82,22 @@ def spark_type(data_type: DataType) -> str:
             hint="declare it CHARACTER VARYING and CAST it in a materialized view",
         )
     return _SPARK[name]
+
+
+def exact_spark_type(data_type: DataType) -> str:
+    """Returns the type in Spark's DDL, as :func:`spark_type` does, but with TIMESTAMP_LTZ instead of TIMESTAMP. The
+    text denotes the same type in every session.
+
+    In a session whose setting ``spark.sql.timestampType`` is TIMESTAMP_NTZ, Spark reads TIMESTAMP as a time without a
+    zone. Spark reads the text of a type with the settings of the session that is active in a thread of the JVM. This
+    session may be the user's session, even if the type is for a query in a session for jobs.
+    """
+    if data_type.element is not None:
+        return f"ARRAY<{exact_spark_type(data_type.element)}>"
+    if data_type.key is not None and data_type.value is not None:
+        return f"MAP<{exact_spark_type(data_type.key)}, {exact_spark_type(data_type.value)}>"
+    if data_type.name == "STRUCT":
+        fields = ", ".join(f"`{f.name.replace('`', '``')}`: {exact_spark_type(f.data_type)}" for f in data_type.fields)
+        return f"STRUCT<{fields}>"
+    kind = spark_type(data_type)
+    return "TIMESTAMP_LTZ" if kind == "TIMESTAMP" else kind

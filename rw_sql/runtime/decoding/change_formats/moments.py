@@ -91,7 +91,7 @@ def timestamptz(text: Column, number: Column, mode: str, type_name: Column | Non
     """
     if mode == "utc_without_suffix":
         return _in_range(f.when(text.rlike(rf"^{_DATE}{_TIME}\z"), _in_utc(text)))
-    zoned = f.when(text.rlike(rf"^{_DATE}{_TIME}{_ZONE}({_MORE})?\z"), _as_spark_reads(text).try_cast("timestamp"))
+    zoned = f.when(text.rlike(rf"^{_DATE}{_TIME}{_ZONE}({_MORE})?\z"), _as_spark_reads(text).try_cast("timestamp_ltz"))
     if mode == "utc_string":
         return _in_range(zoned)
     counted = f.timestamp_micros(_micros_of(number, mode, type_name))
@@ -105,7 +105,7 @@ def timestamptz(text: Column, number: Column, mode: str, type_name: Column | Non
 def _in_utc(text: Column) -> Column:
     """Converts a text without a zone, which is a time in UTC, to a point in time."""
     rest = f.when(f.length(text) == 10, f.lit(" 00:00:00Z")).when(f.length(text) == 16, f.lit(":00Z"))
-    return f.concat(text, rest.otherwise(f.lit("Z"))).try_cast("timestamp")
+    return f.concat(text, rest.otherwise(f.lit("Z"))).try_cast("timestamp_ltz")
 
 
 def _as_spark_reads(text: Column) -> Column:

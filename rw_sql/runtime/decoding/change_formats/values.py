@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from rw_sql.connectors.formats import GUESS
 from rw_sql.runtime.decoding.change_formats import moments, numbers
 from rw_sql.runtime.decoding.json_text import field_of, last_of_each, let, map_of, part, without_marks
-from rw_sql.syntax import canonical_type, spark_type
+from rw_sql.syntax import canonical_type, exact_spark_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -73,7 +73,7 @@ def precision_of(data_type: DataType) -> tuple[int, int] | None:
     """The precision and scale of a decimal type; None for other types."""
     if data_type.name not in _DECIMALS:
         return None
-    precision, _, scale = spark_type(data_type).removeprefix("DECIMAL(").removesuffix(")").partition(", ")
+    precision, _, scale = exact_spark_type(data_type).removeprefix("DECIMAL(").removesuffix(")").partition(", ")
     return int(precision), int(scale)
 
 
@@ -107,7 +107,7 @@ def value_of(
     if name in NESTED:
         return _nested(text, data_type, rules, told)
     type_name = None if told is None else told.type
-    kind = spark_type(data_type)
+    kind = exact_spark_type(data_type)
     count = moments.count(text) if number is None else number
     match name:
         case "BOOLEAN":
@@ -202,7 +202,7 @@ def _read_array(text: Column, data_type: DataType, rules: ValueRules, told: Told
     element = cast("DataType", data_type.element)
 
     def made(items: Column) -> Column:
-        values = f.transform(items, lambda item: item["value"]).cast(spark_type(data_type))
+        values = f.transform(items, lambda item: item["value"]).cast(exact_spark_type(data_type))
         is_misfit = _is_other(text, parts) | f.exists(items, lambda item: item["is_misfit"])
         if rules.counts_dimensions and element.name != "JSONB":
             has_others = text.rlike(_OF_STRINGS) if element.name == "ARRAY" else text.startswith("[[")
@@ -218,7 +218,7 @@ def _read_map(text: Column, data_type: DataType, rules: ValueRules, fields: Colu
     def made(entries: Column) -> Column:
         keys = f.transform(entries, lambda entry: entry["key"]["value"])
         values = f.transform(entries, lambda entry: entry["value"]["value"])
-        found = map_of(keys, values).cast(spark_type(data_type))
+        found = map_of(keys, values).cast(exact_spark_type(data_type))
         is_misfit = f.exists(entries, lambda entry: entry["key"]["is_misfit"] | entry["value"]["is_misfit"])
         return _result(found, _is_other(text, fields) | is_misfit)
 
@@ -243,7 +243,7 @@ def _read_struct(text: Column, data_type: DataType, rules: ValueRules, fields: C
         is_misfit = _is_other(text, fields)
         for at in range(len(names)):
             is_misfit = is_misfit | parts[f"_{at}"]["is_misfit"]
-        return _result(f.when(fields.isNotNull(), values).cast(spark_type(data_type)), is_misfit)
+        return _result(f.when(fields.isNotNull(), values).cast(exact_spark_type(data_type)), is_misfit)
 
     return let(f.struct(*read), made)
 

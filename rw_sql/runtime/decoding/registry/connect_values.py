@@ -18,7 +18,7 @@ from rw_sql.connectors.schemas import avro, connect_types
 from rw_sql.connectors.schemas.logical_types import decimal_of, logical_of
 from rw_sql.runtime.decoding.change_formats import moments, numbers
 from rw_sql.runtime.decoding.change_formats.values import misfit, precision_of
-from rw_sql.syntax import canonical_type, spark_type
+from rw_sql.syntax import canonical_type, exact_spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -57,14 +57,14 @@ class RowConversion:
         declared type."""
         if column.name in self.fields:
             return row[column.name]
-        return f.lit(None).cast(spark_type(column.data_type))
+        return f.lit(None).cast(exact_spark_type(column.data_type))
 
     def value(self, plain: Column, column: ColumnDefinition) -> Column:
         """The value, converted to the declared type; NULL if the value does not fit."""
         convert = (
             None if column.name not in self.fields else self._conversion(self.fields[column.name], column.data_type)
         )
-        return (plain if convert is None else convert(plain)).cast(spark_type(column.data_type))
+        return (plain if convert is None else convert(plain)).cast(exact_spark_type(column.data_type))
 
     def misfits(self, row: Column, columns: Sequence[ColumnDefinition]) -> Column:
         """Returns the reason why a value of the row does not fit its column; NULL if all values fit."""
@@ -158,7 +158,9 @@ class RowConversion:
             return lambda value: value.try_cast("smallint")
         if connect_types.is_unnamed_text(schema) and (convert := _of_text(data_type)) is not None:
             return convert
-        return None if self._is_read_as(schema, data_type) else lambda value: value.try_cast(spark_type(data_type))
+        return (
+            None if self._is_read_as(schema, data_type) else lambda value: value.try_cast(exact_spark_type(data_type))
+        )
 
     def _is_read_as(self, schema: avro.Schema, data_type: DataType) -> bool:
         """Returns False if Spark reads the values as a type other than the declared type. For STRUCT, ARRAY, MAP and

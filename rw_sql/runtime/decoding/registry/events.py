@@ -19,7 +19,7 @@ from rw_sql.runtime.decoding.change_formats.events import DELETE, NO_KEY, UPSERT
 from rw_sql.runtime.decoding.change_formats.rows import OP, ROW, UNCHANGED
 from rw_sql.runtime.decoding.change_formats.unchanged import Placeholder
 from rw_sql.runtime.decoding.json_text import NO_VALUE, once
-from rw_sql.syntax import spark_type
+from rw_sql.syntax import exact_spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,9 @@ _CHANGES, _CHANGE = "_rw_changes", "_rw_change"
 
 def row_type(columns: Sequence[ColumnDefinition]) -> str:
     """The Spark type of a row with the given columns."""
-    listed = ", ".join(f"`{column.name.replace('`', '``')}`: {spark_type(column.data_type)}" for column in columns)
+    listed = ", ".join(
+        f"`{column.name.replace('`', '``')}`: {exact_spark_type(column.data_type)}" for column in columns
+    )
     return f"STRUCT<{listed}>"
 
 
@@ -173,7 +175,7 @@ def _with_keys(row: Column, key: Column, columns: Sequence[ColumnDefinition], na
     return f.struct(
         *(
             (key[column.name] if column.name in names else row[column.name])
-            .cast(spark_type(column.data_type))
+            .cast(exact_spark_type(column.data_type))
             .alias(column.name)
             for column in columns
         )
