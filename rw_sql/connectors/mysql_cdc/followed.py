@@ -10,10 +10,10 @@ from rw_sql.connectors.changes import CaptureError, SchemaChange, other_key
 from rw_sql.connectors.mysql_cdc.positions import shown
 from rw_sql.connectors.mysql_cdc.server import AGAIN, gone
 from rw_sql.connectors.mysql_cdc.tables import cascade_error, cascades_of, versioning_error
-from rw_sql.errors import UPSTREAM_MISSING
+from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_MISSING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pymysql.connections import Connection
 
@@ -64,6 +64,44 @@ def with_names(mark: Mark, table: CatalogTable, progress: TableProgress) -> Mark
             hint=AGAIN,
         )
     return replace(mark, names=names)
+
+
+def require_same_log(marks: Iterable[Mark], sequence: int, created: tuple[int, int]) -> None:
+    """Raises CaptureError if the log file ``sequence`` is not the file that earlier readers have read. ``created`` is
+    the result of :meth:`Stream.created` for this file."""
+    for mark in marks:
+        if mark.created and mark.file == sequence and (mark.created, mark.server) != created:
+            raise CaptureError(
+                OFFSET_OUT_OF_RANGE,
+                f"file {sequence} of the server's log is not the one that was read: the log was reset "
+                "(RESET MASTER), or it is another server",
+                hint=AGAIN,
+            )
+
+
+def mark_now(mark: Mark, prepared: tuple[int, ...], sequence: int, created: tuple[int, int] | None) -> Mark:
+    """The mark of a table whose reader is in the log file ``sequence``. ``created`` is the result of
+    :meth:`Stream.created` for this file."""
+    mark = replace(mark, prepared=prepared)
+    return mark if created is None else replace(mark, file=sequence, created=created[0], server=created[1])
+
+
+def renamed_over(name: str, effect: Effect, position: int) -> CaptureError:
+    """The error for a table whose name now belongs to another table."""
+    return gone(
+        f"table {name} is not the table that was read: at {shown(position)} "
+        f"{effect.database}.{effect.table} was renamed to that name"
+    )
+
+
+def lacks_rows(position: int) -> CaptureError:
+    """The error for a statement in the log that changed rows, if the log does not contain these rows."""
+    return CaptureError(
+        UPSTREAM_MISSING,
+        f"the log contains a statement before {shown(position)} instead of the rows that the statement "
+        "changed: its session had binlog_format STATEMENT or MIXED",
+        hint=f"SET GLOBAL binlog_format = 'ROW', for all sessions; then {AGAIN}",
+    )
 
 
 def require_same_table(name: str, effect: Effect, position: int) -> None:

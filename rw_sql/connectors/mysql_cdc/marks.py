@@ -18,7 +18,9 @@ class Mark:
     of the log file that was read last. ``created`` is the time when this file was created, in seconds since 1970, and
     ``server`` is the id of the server that created it. ``prepared`` are the start positions of XA transactions that
     were prepared but have not ended. ``names`` are the names of the table's columns, in the order of the table, if the
-    log does not contain the names."""
+    log does not contain the names. ``known_from`` is the position from which on all XA PREPAREs that concern the table
+    are known. The changes of a transaction that was prepared before this position may be missing. The value is 0 if no
+    changes can be missing."""
 
     begin: int
     file: int = 0
@@ -27,6 +29,12 @@ class Mark:
     prepared: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
     columns_from: int = 0
+    known_from: int = 0
+
+    def may_lack(self, committed: int) -> bool:
+        """True if changes of the table may be unknown that belong to a transaction that is committed at ``committed``
+        and whose XA PREPARE was not read."""
+        return bool(self.known_from) and committed > self.begin
 
     def to_json(self) -> str:
         """The mark as JSON."""
@@ -37,6 +45,8 @@ class Mark:
             made["names"] = list(self.names)  # type: ignore[assignment]
         if self.columns_from:
             made["columns_from"] = self.columns_from
+        if self.known_from:
+            made["known_from"] = self.known_from
         return json.dumps(made)
 
     @classmethod
@@ -51,6 +61,7 @@ class Mark:
             prepared=tuple(made.get("prepared", ())),
             names=tuple(made.get("names", ())),
             columns_from=made.get("columns_from", 0),
+            known_from=made.get("known_from", 0),
         )
 
     @classmethod
@@ -70,5 +81,8 @@ class Mark:
             mark = replace(mark, columns_from=max(end, position)) if progress.ignores_columns else mark
         else:
             # The snapshot contains the table's present rows. Earlier events of this name may belong to an older table.
-            mark = cls(begin=live_from if progress.is_done else max(end, position))
+            # The snapshot also contains the rows of transactions that are prepared now, because it waits for their end.
+            # Without a snapshot, the reader searches the log for these rows.
+            is_done = progress.is_done
+            mark = cls(begin=live_from if is_done else max(end, position), known_from=position if is_done else 0)
         return replace(mark, begin=min(mark.begin, live_from)) if progress.has_live_tables else mark

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
 from rw_sql.connectors.changes import KEY_ORDER, CaptureError, Taken, schema_change
+from rw_sql.connectors.mysql_cdc import followed
 from rw_sql.connectors.mysql_cdc.charsets import Charsets
 from rw_sql.connectors.mysql_cdc.connection import connect, databases_of, unreachable
 from rw_sql.connectors.mysql_cdc.decoder import Records, decode_rows
@@ -19,12 +20,12 @@ from rw_sql.connectors.mysql_cdc.gathering import Gathering
 from rw_sql.connectors.mysql_cdc.known import KnownTables
 from rw_sql.connectors.mysql_cdc.marks import Mark
 from rw_sql.connectors.mysql_cdc.positions import STEPS, parts_of, shown
-from rw_sql.connectors.mysql_cdc.search import is_other_log, skipped_start
+from rw_sql.connectors.mysql_cdc.search import earlier_start, is_other_log, search_notice, skipped_start
 from rw_sql.connectors.mysql_cdc.server import AGAIN, await_prepared, check_position, facts_over, gone
 from rw_sql.connectors.mysql_cdc.snapshot import SnapshotThread
 from rw_sql.connectors.mysql_cdc.stream import Stream, Watched
 from rw_sql.connectors.mysql_cdc.tables import find_table, missing_table, named
-from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
+from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class MysqlReader:
         self._emptied: dict[str, int] = {}
         self._changes: list[SchemaChange] = []
         self._failure: CaptureError | None = None
+        """The error of a transaction, which is raised once all transactions before it have been returned."""
         self._catalog: Connection[Any] | None = None
         self._stream: Stream | None = None
         self._snapshot: SnapshotThread | None = None
@@ -86,6 +88,7 @@ class MysqlReader:
         self._known = KnownTables(self._sql, Charsets(self._sql))
         self._maps: dict[int, tuple[KnownTable, ...]] = {}
         self._end = 0
+        self._stream_start, self._notices = 0, deque[str]()
         self._is_closed = False
 
     def open(self, position: SplitState, tables: Mapping[str, TableProgress], *, reached: int | None = None) -> None:
@@ -104,6 +107,8 @@ class MysqlReader:
                 self._prepared = tuple(start for start in self._prepared if start not in (reached, at))
                 marks = self._marks.values()
                 self._skipped_from = None if is_other_log(self._options, facts, at, marks, self._timeout) else at
+                if at > reached and self._skipped_from is not None:
+                    self._marks = {name: replace(mark, known_from=at) for name, mark in self._marks.items()}
             self._start(facts)
             self._check_log()
             self._snapshot = SnapshotThread(self._options, self._timeout, lambda: self._position)
@@ -184,8 +189,9 @@ class MysqlReader:
         self._backlog.clear()
         self._maps.clear()
         self._found_prepared = ()
-        sequence, at, _ = parts_of(min((self._position, *self._earlier_starts())))
-        file = next((log.name for log in facts.logs if log.sequence == sequence), None)
+        self._stream_start = min((self._position, *self._earlier_starts()))
+        sequence, at, _ = parts_of(self._stream_start)
+        file = facts.file_of(self._stream_start)
         if file is None:
             raise CaptureError(
                 OFFSET_OUT_OF_RANGE,
@@ -198,7 +204,7 @@ class MysqlReader:
             databases=frozenset(map(self._fold, databases_of(self._options))),
             is_folded=self._folded,
         )
-        self._stream.start(file, at, watched, ignored_to=self._position)
+        self._stream.start(file.name, at, watched, ignored_to=self._position)
 
     def _earlier_starts(self) -> tuple[int, ...]:
         """The positions before the reader's position from which the stream must start, because transactions that begin
@@ -248,22 +254,17 @@ class MysqlReader:
         sequence, _, _ = parts_of(min((self._position, *self._earlier_starts())))
         created, received = self._stream.await_created(sequence, self._timeout)
         self._backlog.extend(received)
-        for mark in self._marks.values():
-            if mark.created and mark.file == sequence and (mark.created, mark.server) != created:
-                raise CaptureError(
-                    OFFSET_OUT_OF_RANGE,
-                    f"file {sequence} of the server's log is not the one that was read: the log was reset "
-                    "(RESET MASTER), or it is another server",
-                    hint=AGAIN,
-                )
+        followed.require_same_log(self._marks.values(), sequence, created)
 
     def _take(self, stream: Stream, snapshot: SnapshotThread, max_rows: int, wait_seconds: float) -> Taken:
-        self._raise_failure()
+        if self._failure is not None:
+            raise self._failure
         deadline = time.monotonic() + wait_seconds
         into = Records(self._split)
         transactions = 0
         while True:
             idle = 0
+            stream = self._stream or stream
             if not self._backlog:
                 is_nothing_here = not into and not transactions
                 wait = min(deadline - time.monotonic(), _LONGEST_WAIT) if is_nothing_here else 0.0
@@ -277,35 +278,29 @@ class MysqlReader:
             is_held = bool(self._backlog) and not done
             if not done and not has_left and (into or transactions or is_held or time.monotonic() >= deadline):
                 break
-        if not into and not transactions:
-            self._raise_failure()
+        if not into and not transactions and self._failure is not None:
+            raise self._failure
         self._returned = self._position
         self._end = max(self._end, stream.seen, self._position)
-        self._mark(stream)
+        self._mark(self._stream or stream)
         changes, self._changes = tuple(self._changes), []
+        notices, self._notices = tuple(self._notices), deque()
         return Taken(
             records=into.as_table(),
             position=self._position,
             progress=dict(self._progress),
             changes=changes,
-            notices=snapshot.notices(),
+            notices=(*snapshot.notices(), *notices),
             transactions=transactions,
             end=self._end,
         )
-
-    def _raise_failure(self) -> None:
-        """Raises the error of a transaction once all transactions before it have been returned."""
-        if self._failure is not None:
-            raise self._failure
 
     def _mark(self, stream: Stream) -> None:
         """Updates the tables' marks with the current log file and the prepared transactions, if these have changed."""
         sequence, _, _ = parts_of(self._position)
         created, prepared = stream.created(sequence), self._earlier_starts()
         for name, progress in self._progress.items():
-            mark = replace(self._marks[name], prepared=prepared)
-            if created is not None:
-                mark = replace(mark, file=sequence, created=created[0], server=created[1])
+            mark = followed.mark_now(self._marks[name], prepared, sequence, created)
             text = mark.to_json()
             if text != progress.identity:
                 self._marks[name] = mark
@@ -324,6 +319,8 @@ class MysqlReader:
                     return done
                 before, progress, changes = len(into), dict(self._progress), len(self._changes)
                 try:
+                    if transaction.is_earlier and self._searches_earlier(transaction.position):
+                        return done
                     self._decode(transaction, into)
                 except CaptureError as error:
                     if is_first:
@@ -342,6 +339,21 @@ class MysqlReader:
             # The stream began before all prepared transactions, and has found those that are still prepared.
             self._position, self._skipped_from, self._prepared = idle, None, self._found_prepared
         return done
+
+    def _searches_earlier(self, committed: int) -> bool:
+        """Starts the stream again at an earlier position if the XA transaction that is committed at ``committed`` was
+        prepared before the stream, and its changes may concern a table. Raises CaptureError if the server no longer
+        has that part of its log."""
+        if not any(mark.may_lack(committed) for mark in self._marks.values()):
+            return False
+        facts = facts_over(self._sql())
+        at = earlier_start(facts, self._split, self._stream_start, self._position, committed)
+        self._skipped_from = at  # A commit stores this position in the marks, so the next run also begins there.
+        self._notices.append(search_notice(at, committed))
+        assert self._stream is not None
+        self._stream.close()
+        self._start(facts)
+        return True
 
     def _is_turning(self, transaction: Transaction) -> bool:
         """True if a transaction must begin a batch, because the reader may be unable to read the transaction. The
@@ -399,22 +411,14 @@ class MysqlReader:
 
     def _on_effect(self, effect: Effect, position: int, into: Records, ordinal: int, seconds: int) -> None:
         if effect.did == "changed":
-            raise CaptureError(
-                UPSTREAM_MISSING,
-                f"the log contains a statement before {shown(position)} instead of the rows that the statement "
-                "changed: its session had binlog_format STATEMENT or MIXED",
-                hint=f"SET GLOBAL binlog_format = 'ROW', for all sessions; then {AGAIN}",
-            )
+            raise followed.lacks_rows(position)
         if effect.did == "database":
             for each in self._progress:
                 if self._fold(named(each)[0]) == self._fold(effect.database) and position > self._marks[each].begin:
                     raise gone(f"table {each} was dropped, with its database")
             return
         for other in self._names_of(*effect.other, position) if effect.other is not None else ():
-            raise gone(
-                f"table {other} is not the table that was read: at {shown(position)} "
-                f"{effect.database}.{effect.table} was renamed to that name"
-            )
+            raise followed.renamed_over(other, effect, position)
         for number, name in enumerate(self._names_of(effect.database, effect.table, position)):
             if effect.did == "truncated":
                 into.truncate(name, position, ordinal + number, seconds)

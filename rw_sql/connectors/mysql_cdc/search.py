@@ -20,7 +20,7 @@ from rw_sql.connectors.mysql_cdc.connection import connect, databases_of, parts_
 from rw_sql.connectors.mysql_cdc.events import RowsPart, TableMap
 from rw_sql.connectors.mysql_cdc.positions import FIRST, STEPS, LogPlace, number_of, sequence_of, shown
 from rw_sql.connectors.mysql_cdc.positions import parts_of as position_parts
-from rw_sql.connectors.mysql_cdc.server import facts_over, read_facts
+from rw_sql.connectors.mysql_cdc.server import AGAIN, facts_over, read_facts
 from rw_sql.connectors.mysql_cdc.stream import Stream, Watched, next_packet, request_log, stream_error
 from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
@@ -47,7 +47,8 @@ _LONGEST_SEARCH = 60.0
 
 MOST_SKIPPED_BYTES = 1 << 30
 """A reader that a move has taken forward searches about this many bytes before its position for prepared XA
-transactions. Meanwhile, it reads no changes."""
+transactions. Meanwhile, it reads no changes. If it later reads the XA COMMIT of a transaction that was prepared before
+these bytes, it searches more of the log (:func:`earlier_start`)."""
 
 _LONGEST_WAIT = 0.2
 _BEGINNINGS = frozenset({events.GTID, events.ANONYMOUS_GTID, events.TAGGED_GTID, events.MARIADB_GTID})
@@ -347,19 +348,51 @@ def _shown_time(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="seconds")
 
 
-def skipped_start(facts: Facts, reached: int, position: int) -> int:
+def skipped_start(facts: Facts, reached: int, position: int, most: int | None = None) -> int:
     """The position at which a reader begins to search the part of the log between ``reached`` and ``position``, which a
     move has skipped. The search begins at ``reached``, at the server's oldest file, or at the first file within
-    MOST_SKIPPED_BYTES before ``position``; the latest of these positions counts. The file of ``position`` is searched
-    in any case."""
+    ``most`` bytes (by default MOST_SKIPPED_BYTES) before ``position``; the latest of these positions counts. The file
+    of ``position`` is searched in any case."""
+    most = MOST_SKIPPED_BYTES if most is None else most
     sequence, size, _ = position_parts(position)
     first = sequence
     for log in reversed([log for log in facts.logs if log.sequence < sequence]):
         size += log.size
-        if size > MOST_SKIPPED_BYTES:
+        if size > most:
             break
         first = log.sequence
     return max(reached, facts.start, number_of(first, FIRST))
+
+
+def earlier_start(facts: Facts, split: str, searched: int, position: int, committed: int) -> int:
+    """The position before ``searched`` from which a reader at ``position`` reads the log again, because it needs the XA
+    PREPARE of the transaction that is committed at ``committed``. Each such search reads at least twice as many bytes
+    before ``position`` as the search before it, so that all searches together read less than three times the bytes of
+    the last one. ``split`` is the source's split, for the error's hint.
+
+    Raises CaptureError if the server's log begins at ``searched``.
+    """
+    if searched <= facts.start:
+        raise CaptureError(
+            OFFSET_OUT_OF_RANGE,
+            f"the XA transaction that is committed at {shown(committed)} was prepared before {shown(searched)}, where "
+            "the server's log begins: its changes are missing if it changed a captured table",
+            hint=f"INJECT SOURCE OFFSETS SOURCE_NAME VALUES ('{split}' = '{shown(committed)}') ALLOW GAPS continues "
+            f"after the transaction, without its changes; {AGAIN}",
+        )
+    first, _, _ = position_parts(searched)
+    last, _, _ = position_parts(position)
+    read = sum(log.size for log in facts.logs if first <= log.sequence <= last)
+    before = max((log.sequence for log in facts.logs if log.sequence < first), default=first)
+    return min(skipped_start(facts, 0, position, max(MOST_SKIPPED_BYTES, 2 * read)), number_of(before, FIRST))
+
+
+def search_notice(at: int, committed: int) -> str:
+    """The notice that a reader begins the search that :func:`earlier_start` describes."""
+    return (
+        f"searching the log from {shown(at)} for the changes of the XA transaction that is committed at "
+        f"{shown(committed)}; no other changes are read meanwhile"
+    )
 
 
 def is_other_log(

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.mysql_cdc import search
 from rw_sql.connectors.mysql_cdc.marks import Mark
+from rw_sql.connectors.mysql_cdc.positions import shown
 from rw_sql.connectors.mysql_cdc.source import MysqlCdcConnector
 from tests.support.mysql import SERVERS, server_of
 from tests.support.mysql_changes import Replica, cdc_options
@@ -219,4 +221,103 @@ def test_the_place_of_a_time_is_before_every_commit_since_then(servers: Callable
     assert at == skipped
     assert (shop.count(start, at), shop.count(at, end)) == ((1, 1, True), (2, 2, True))
     shop.move(at)
+    assert shop.read() == [10, 12]
+
+
+def _skip_the_prepare(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Moves the source past a prepared transaction, which is outside of the part of the log that a move searches."""
+    monkeypatch.setattr(search, "MOST_SKIPPED_BYTES", 0)
+    shop.prepare("a", 10)
+    shop.prepare("rolled", 30)
+    for row in (11, 12, 13):
+        shop.server.run("FLUSH BINARY LOGS")
+        shop.insert(row)
+    shop.move(shop.end())
+    assert shop.read() == []
+
+
+def test_a_transaction_that_was_prepared_before_the_searched_part_is_read(
+    servers: Callable[[str], MysqlInfo], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(servers(kind))
+    # The xid was used before. Its last XA PREPARE counts.
+    shop.prepare("a", 9)
+    shop.finish("a")
+    assert shop.read() == [9]
+    _skip_the_prepare(shop, monkeypatch)
+    shop.insert(14)
+    shop.finish("rolled", "ROLLBACK")
+    shop.finish("a")
+    shop.insert(15)
+    assert shop.read() == [14, 10, 15]
+    shop.insert(16)
+    assert shop.read() == [16]
+
+
+def test_a_search_that_is_killed_continues_and_reads_the_transaction_once(
+    servers: Callable[[str], MysqlInfo], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(servers(kind))
+    _skip_the_prepare(shop, monkeypatch)
+    shop.insert(14)
+    shop.finish("a")
+    shop.insert(15)
+    before, notices = len(shop.replica.log), 0
+
+    def is_read() -> bool:
+        # Each run ends after one batch; each second run ends without a commit.
+        nonlocal notices
+        reader = shop.replica.open()
+        taken = reader.take(1, 0.5)
+        notices += len(taken.notices)
+        if runs.pop(0):
+            shop.replica.commit(taken)
+        shop.replica.close()
+        return len(shop.replica.log) - before >= 3
+
+    runs = [False, True] * 100
+    wait_until(is_read, "all rows are read")
+    assert [int(json.loads(each["row"])["id"]) for each in shop.replica.log[before:]] == [14, 10, 15]
+    assert notices > 0
+    assert shop.read() == []
+
+
+def test_a_transaction_whose_prepare_the_server_has_purged_stops_the_source(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server_of(kind) as server:
+        shop = Shop(server.info)
+        _skip_the_prepare(shop, monkeypatch)
+        last = server.info.run("SHOW BINARY LOGS")[-1][0]
+
+        def is_purged() -> bool:
+            server.info.run(f"PURGE BINARY LOGS TO '{last}'")
+            return bool(server.info.run("SHOW BINARY LOGS")[0][0] == last)
+
+        wait_until(is_purged, "the log is purged")
+        shop.insert(14)
+        committed = shop.finish("a")
+        shop.insert(15)
+        with pytest.raises(CaptureError, match=r"was prepared before .*, where the server's log begins") as caught:
+            shop.read()
+        assert caught.value.hint is not None
+        assert shown(committed) in caught.value.hint
+        assert not caught.value.is_temporary
+        shop.replica.close()
+        # What the hint says: a move to the end of the transaction continues without its changes.
+        shop.move(committed)
+        assert shop.read() == [15]
+
+
+def test_a_table_without_a_snapshot_has_the_rows_of_a_transaction_that_was_prepared_before(
+    servers: Callable[[str], MysqlInfo], kind: str
+) -> None:
+    shop = Shop(servers(kind))
+    shop.prepare("a", 10)
+    shop.insert(11)
+    shop.replica.read_anew(shop.table)
+    shop.replica.progress[shop.table] = replace(shop.replica.progress[shop.table], is_done=True)
+    assert shop.read() == []
+    shop.finish("a")
+    shop.insert(12)
     assert shop.read() == [10, 12]
