@@ -108,6 +108,15 @@ def replace_text(path: str, text: str) -> None:
         fresh.unlink(missing_ok=True)
 
 
+def _make_private(named: Path) -> None:
+    """Lets only the owner of a file read and write it, and creates the file if it does not exist. Leaves devices and
+    pipes unchanged. Raises OSError."""
+    if not named.exists():
+        os.close(os.open(named, os.O_WRONLY | os.O_CREAT, stat.S_IRUSR | stat.S_IWUSR))
+    elif named.is_file():
+        named.chmod(stat.S_IRUSR | stat.S_IWUSR)
+
+
 def _is_own(target: Path) -> bool:
     found = target.stat()
     return found.st_nlink == 1 and found.st_uid == os.geteuid() and not _has_access_list(target)
@@ -128,10 +137,12 @@ def _make_like(fresh: Path, target: Path) -> None:
     fresh.chmod(stat.S_IMODE(wanted.st_mode))
 
 
-def write_text(path: str, text: str) -> None:
-    """Replaces the content of a file with :func:`replace_text`. Raises SqlError FILE_UNREADABLE if the file cannot be
-    written."""
+def write_text(path: str, text: str, *, is_private: bool = False) -> None:
+    """Replaces the content of a file with :func:`replace_text`. If ``is_private`` is True, only the owner of the file
+    can read it. Raises SqlError FILE_UNREADABLE if the file cannot be written."""
     try:
+        if is_private:
+            _make_private(Path(path))
         replace_text(path, text)
     except OSError as error:
         raise SqlError(

@@ -56,7 +56,10 @@ def _readers(spec: ConnectorSpec) -> str:
     if spec.is_batch:
         return "Only `REFRESH TABLE` reads this upstream, and each refresh reads the whole upstream."
     if spec.is_shareable:
-        return "One reader serves all materialized views of a source."
+        return (
+            "One reader serves all materialized views of a source. If the source is "
+            "[not shared](../reference/shared-sources.md), each view reads the upstream by itself."
+        )
     return "Each materialized view reads the upstream by itself."
 
 

@@ -36,7 +36,7 @@ or a time of day."""
 _EDGE = r"[=,'\"`$‘’‚“”„«»]"
 _LOGIN = re.compile(
     rf"(?://(?P<login>[^\s/'\":\[]{{0,2000}}:(?!{_NO_PASSWORD})(?P<password>.+))"
-    rf"|\b(?:nats|tls|wss?)://(?P<token>[^/:@]+)"
+    rf"|(?:\b(?:nats|tls|wss?)://|(?:(?<=\bhttps:)|(?<=\bhttp:))//)(?P<token>[^/:@?#]+)"
     rf"|(?:(?<={_EDGE})|(?<={_EDGE}\s))(?!{_NO_LOGIN})(?P<bare_login>[^\s/'\":\[]{{0,99}}"
     rf":(?!:|{_NO_PASSWORD}|\d{{1,5}},[^\s,@/:]*+:)(?P<bare_password>(?:(?!//).){{1,500}})))@",
     re.IGNORECASE,
@@ -69,6 +69,26 @@ def doubtful_logins(text: str) -> Iterator[re.Match[str]]:
     """Finds each text between ``//`` and ``@`` that contains a colon and no ``/``. This text may be a login; it may
     also be a list of hosts and ports with parameters."""
     return (login for run in _runs(text) for login in _DOUBTFUL_LOGIN.finditer(text, *run))
+
+
+def without_logins(text: str, shown: str = "[secret]") -> str:
+    """Replaces the login in each address of a message, such as ``user:password`` or a token before ``@``, with
+    ``shown``. An address is recognized by its ``//``."""
+    found = [login.span("login" if login["login"] else "token") for login in logins(text) if not login["bare_login"]]
+    found += [login.span("login") for login in doubtful_logins(text)]
+    pieces, at = [], 0
+    for start, end in sorted(found):
+        if start >= at:
+            pieces += [text[at:start], shown]
+        at = max(at, end)
+    return "".join([*pieces, text[at:]])
+
+
+def login_parts(value: str) -> set[str]:
+    """The logins in the addresses of a value, and the passwords of these logins."""
+    return {
+        login[name] for login in logins(value) for name in ("login", "password", "token") if login[name] is not None
+    }
 
 
 def is_login_in_query(login: re.Match[str], literal: Lexeme) -> bool:

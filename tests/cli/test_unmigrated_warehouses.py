@@ -62,10 +62,11 @@ def test_diff_and_an_unconfirmed_apply_leave_the_format(older: Path, folder: Pat
     assert files(older) == before
 
 
-def test_takeover_without_force_and_explained_statements_leave_the_format(older: Path) -> None:
+def test_takeover_and_explained_statements_leave_the_format(older: Path) -> None:
     before = files(older)
     for words in (
         ("takeover",),
+        ("takeover", "--force"),
         ("source", "pause", "-s", "s", "--dry-run"),
         ("source", "inject-offsets", "-s", "s", "--set", "2-0=5", "--dry-run"),
     ):

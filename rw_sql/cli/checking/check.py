@@ -21,6 +21,7 @@ from rw_sql.cli.interface.options import (
 )
 from rw_sql.cli.text_input import read_text
 from rw_sql.errors import INVALID_OPTION, SqlError
+from rw_sql.spark_jars import SUPPORTED, minor_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -98,6 +99,30 @@ def _catalog(warehouse: str | None, file: str | None) -> Snapshot | None:
     return None
 
 
+def _chosen_minor(version: str | None, *, starts_spark: bool) -> str | None:
+    """The minor version of Spark that ``--spark-version`` names. Raises SqlError if rw_sql does not support the
+    version, or if ``--spark`` starts another version."""
+    if version is None:
+        return None
+    minor = minor_of(version)
+    if minor not in SUPPORTED:
+        raise SqlError(
+            INVALID_OPTION,
+            f"--spark-version takes {', '.join(SUPPORTED[:-1])} or {SUPPORTED[-1]}, not {version!r}",
+            hint=f"--spark-version {SUPPORTED[-1]}",
+        )
+    if starts_spark:
+        from rw_sql.plan.queries.analysis.functions import installed_minor
+
+        if (installed := installed_minor()) not in (None, minor):
+            raise SqlError(
+                INVALID_OPTION,
+                f"--spark starts the installed Spark {installed}, so it cannot check queries for Spark {minor}",
+                hint=f"omit --spark, or pip install 'pyspark=={minor}.*'",
+            )
+    return minor
+
+
 def check_command(
     files: Annotated[
         list[str], typer.Argument(metavar="PATHS|-", help="SQL files, or folders of them; - is standard input.")
@@ -135,6 +160,16 @@ def check_command(
         ),
     ] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Start Spark and let its analyzer check queries too.")] = False,
+    spark_version: Annotated[
+        str | None,
+        typer.Option(
+            "--spark-version",
+            metavar="VERSION",
+            help=f"The version of Spark whose functions queries may call: {', '.join(SUPPORTED[:-1])} or "
+            f"{SUPPORTED[-1]}. The default is the version of the installed PySpark or, if it is not installed, "
+            f"{SUPPORTED[-1]}.",
+        ),
+    ] = None,
     env: Env = None,
     variables: Variables = None,
     form: Annotated[str | None, old_name("--format", "--output")] = None,
@@ -150,13 +185,17 @@ def check_command(
     output = form or output
     try:
         require_output(output, OUTPUTS)
+        minor = _chosen_minor(spark_version, starts_spark=spark)
         snapshot = _catalog(warehouse, catalog)
     except SqlError as error:
         report_error(error)
         raise typer.Exit(UNUSABLE) from None
     with ExitStack() as stack:
         from rw_sql.plan.offline.script import ScriptChecker
+        from rw_sql.plan.queries.analysis.functions import functions_of
 
+        if minor is not None:
+            stack.enter_context(functions_of(minor))
         ask_spark = None
         if spark:
             from rw_sql.cli.spark_start import query_analyzer

@@ -25,7 +25,7 @@ from rw_sql.cli.interface.options import (
     require_output,
 )
 from rw_sql.cli.script.environments import environment_of_folder, given_variables
-from rw_sql.cli.script.loading import hiding_of
+from rw_sql.cli.script.loading import hiding, hiding_of
 from rw_sql.cli.sql_files import folder_files
 from rw_sql.cli.text_input import read_text, write_text
 from rw_sql.errors import (
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from rw_sql.cli.script.loading import SecretHider
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.deploy.change import DeployChange
     from rw_sql.runtime.support.warehouse import Warehouse
@@ -92,13 +93,20 @@ def diff_command(
         )
     variables = _variables_of(folder, env, var)
     location, snapshot, changes = _compared(folder, warehouse, variables, allow, catalog)
-    plan = saved_plan(snapshot, location.uri, changes)
+    hide = hiding_of(variables)
+    plan = saved_plan(snapshot, location.uri, changes, _secrets_in(changes, hide))
     if out is not None:
-        write_text(out, to_json(plan))
+        write_text(out, to_json(plan), is_private=bool(plan.secrets))
+        if plan.secrets:
+            console_for(sys.stderr).print(
+                f"{out} contains the values of variables whose names suggest a secret, so only its owner can read it",
+                style="dim",
+                markup=False,
+            )
     if output == "json":
-        sys.stdout.write(to_json(plan))
+        sys.stdout.write(to_json(plan, hide))
     else:
-        show_changes(console_for(), location, snapshot, changes, is_counted=catalog is None)
+        show_changes(console_for(), location, snapshot, changes, hide, is_counted=catalog is None)
     raise typer.Exit(DIFFERS if exit_code and changes else 0)
 
 
@@ -142,22 +150,23 @@ def apply_command(
     require_output(output, OUTPUTS)
     console = console_for(sys.stderr if output == "json" else None)
     is_plan = Path(target).is_file()
-    variables: Mapping[str, str] = {}
     if is_plan:
         _require_of_folder({"--env": env, "--var": var, "--allow": allow})
         again = f"make the plan again: rw-sql diff FOLDER --file {target}"
         plan = from_json(read_text(target), target)
+        hide = hiding(plan.secrets)
         location, snapshot = catalog_of(warehouse if warehouse is not None else plan.warehouse)
     else:
         again = "run the same command again"
         variables = _variables_of(target, env, var)
+        hide = hiding_of(variables)
         location, snapshot, changes = _compared(target, warehouse, variables, allow)
         plan = saved_plan(snapshot, location.uri, changes)
     made: list[DeployChange] = []
 
     def write_report(error: Mapping[str, object] | None) -> None:
         if output == "json":
-            reported = [_as_json(change, is_made=change in made) for change in plan.changes]
+            reported = [_as_json(change, hide, is_made=change in made) for change in plan.changes]
             _print_json({"warehouse": location.uri, "changes": reported, "error": error})
 
     try:
@@ -165,15 +174,16 @@ def apply_command(
             require_current(snapshot, plan, location.uri, again)
         keeping = _keeping(keep, snapshot)
         chosen = _require_allowed(snapshot, plan.changes, allow_drop=allow_drop)
-        show_changes(console, location, snapshot, plan.changes, left=[c for c in plan.changes if c not in chosen])
+        left = [change for change in plan.changes if change not in chosen]
+        show_changes(console, location, snapshot, plan.changes, hide, left)
         _require_secrets(snapshot, chosen)
         if chosen and not yes:
             _require_yes(console, len(chosen))
         if chosen or keeping:
-            runner = StatementRunner(console, location, is_confirmed=yes, tokens=frozenset(confirm or ()))
+            runner = StatementRunner(console, location, hide, is_confirmed=yes, tokens=frozenset(confirm or ()))
             carry_out(runner, plan, chosen, made, keeping, again, target if is_plan else None)
     except SqlError as error:
-        hiding_of(variables).error(error)
+        hide.error(error)
         if output != "json":
             raise
         print_error(error.render())
@@ -261,14 +271,20 @@ def rollback_command(
     console.print(Text(f"{text};  [{', '.join(swap.objects)}: queries read the previous rows again]", style="bold"))
     if not yes:
         _require_yes(console, 1)
-    StatementRunner(console, location, is_confirmed=True).run_one(text)
+    StatementRunner(console, location, hiding(()), is_confirmed=True).run_one(text)
     if output == "json":
         _print_json({"warehouse": location.uri, "statement": text, "objects": list(swap.objects)})
 
 
-def _as_json(change: DeployChange, *, is_made: bool) -> dict[str, object]:
-    shown = {"action": change.action, "kind": change.kind, "name": change.name, "reason": change.reason or None}
-    return {**shown, "statements": list(change.texts), "is_made": is_made}
+def _as_json(change: DeployChange, hide: SecretHider, *, is_made: bool) -> dict[str, object]:
+    reason = hide.values(change.reason) or None
+    shown = {"action": change.action, "kind": change.kind, "name": change.name, "reason": reason}
+    return {**shown, "statements": [hide(text) for text in change.texts], "is_made": is_made}
+
+
+def _secrets_in(changes: Sequence[DeployChange], hide: SecretHider) -> tuple[str, ...]:
+    """The values of secret variables that the statements of the changes contain."""
+    return hide.known_in(text for change in changes for text in (*change.texts, change.reason))
 
 
 def _print_json(value: object) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from rich.console import Console
 
+    from rw_sql.cli.script.loading import SecretHider
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.deploy.change import DeployChange
     from rw_sql.plan.deploy.plan_file import SavedPlan
@@ -50,10 +51,17 @@ def catalog_of(warehouse: str | None) -> tuple[Warehouse, Snapshot]:
 
 
 class StatementRunner:
-    """Runs statements on a warehouse one by one, and prints each statement with its rows."""
+    """Runs statements on a warehouse one by one, and prints each statement with its rows. ``hide`` replaces the secrets
+    in what is printed."""
 
     def __init__(
-        self, console: Console, location: Warehouse, *, is_confirmed: bool, tokens: frozenset[str] = frozenset()
+        self,
+        console: Console,
+        location: Warehouse,
+        hide: SecretHider,
+        *,
+        is_confirmed: bool,
+        tokens: frozenset[str] = frozenset(),
     ) -> None:
         from rw_sql.cli.script.running import RunStatus
         from rw_sql.cli.terminal.question import choose_answer, first_unconfirmed
@@ -63,7 +71,8 @@ class StatementRunner:
         self.first_unconfirmed = partial(first_unconfirmed, console, is_confirmed=is_confirmed, tokens=tokens)
         """A function that takes several questions and returns the first question that nobody can confirm. The function
         does not ask the user any question."""
-        self._transcript = Transcript(console, choose_answer(console, is_confirmed=is_confirmed, tokens=tokens))
+        answer = choose_answer(console, is_confirmed=is_confirmed, tokens=tokens)
+        self._transcript = Transcript(console, answer, hide=hide, hide_values=hide.values)
         self._status = RunStatus(is_quiet=False)
 
     @contextmanager

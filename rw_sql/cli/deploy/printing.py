@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from rw_sql.cli.script.loading import SecretHider
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.deploy.change import DeployChange
     from rw_sql.runtime.support.warehouse import Warehouse
@@ -21,12 +22,13 @@ def show_changes(
     warehouse: Warehouse,
     snapshot: Snapshot,
     changes: Sequence[DeployChange],
+    hide: SecretHider,
     left: Sequence[DeployChange] = (),
     *,
     is_counted: bool = True,
 ) -> None:
     """Prints the changes with their statements, the number of changes of each kind, and the amount of data that the
-    changes will read.
+    changes will read. ``hide`` replaces the secrets in the statements.
 
     Prints nothing if there are no changes.
     """
@@ -40,11 +42,12 @@ def show_changes(
         head = f"{_MARKS[change.action]} {change.action} {change.kind.replace('_', ' ')} {change.name}"
         notes = [change.place, change.reason, "asks for a confirmation" if may_ask(change) else ""]
         notes.append("unchanged: needs --allow-drop" if change in left else "")
-        console.print(Text("  ".join([head, *(f"[{note}]" for note in notes if note)]), style="bold"))
+        line = "  ".join([head, *(f"[{note}]" for note in notes if note)])
+        console.print(Text(hide.values(line), style="bold"))
         if change in left:
             continue
         for text in change.texts:
-            console.print(Text("    " + text.replace("\n", "\n    ") + ";", style="cyan"))
+            console.print(Text("    " + hide(text).replace("\n", "\n    ") + ";", style="cyan"))
     counts = {action: sum(change.action == action for change in changes) for action in _MARKS}
     console.print(", ".join(_counted(action, count) for action, count in counts.items() if count))
     if is_counted:

@@ -141,6 +141,12 @@ class SecretHider:
     def __call__(self, text: str) -> str:
         return self.values(masked(text))
 
+    def known_in(self, texts: Iterable[str]) -> tuple[str, ...]:
+        """Returns the secret values of variables that occur in at least one of the texts."""
+        searched = tuple(texts)
+        forms = ((secret, hiding((secret,)).secrets) for secret in sorted(self.known))
+        return tuple(secret for secret, form in forms if form is not None and any(map(form.search, searched)))
+
     def statement(self, text: str) -> str:
         """Hides the secrets of one statement, which may be invalid."""
         return self.values(masked_statement(text))

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from rw_sql.cli.interface.error_report import error_as_json
 from rw_sql.cli.interface.exit_codes import DONE, FAILED, INTERRUPTED, REFUSED, is_refused
 from rw_sql.cli.reports.junit import Case, Suite, render_junit
+from rw_sql.syntax.lexing.first_words import is_explain
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rw_sql.cli.script.loading import SecretHider
     from rw_sql.errors import SqlError
     from rw_sql.session.results import Values
@@ -98,6 +101,8 @@ class RunReport:
 
     def _statement(self, run: StatementRun) -> dict[str, Any]:
         result = run.result
+        # The rows of an EXPLAIN may quote the statement.
+        hide = self.hide.values if is_explain(run.text) else str
         return {
             "file": run.file,
             "line": run.line,
@@ -106,7 +111,9 @@ class RunReport:
             "status": run.status.replace(" ", "_"),
             "seconds": round(run.seconds, 3),
             "columns": None if result is None else list(result.columns),
-            "rows": None if result is None else [[json_value(value) for value in row] for row in result.rows],
+            "rows": None
+            if result is None
+            else [[_hidden(json_value(value), hide) for value in row] for row in result.rows],
             "has_more": result is not None and result.has_more,
             "plan": None if run.plan is None else [self.hide(line) for line in run.plan],
             "needs_confirmation": run.needs_confirmation,
@@ -141,6 +148,10 @@ class RunReport:
             message=f"{run.error.code}: {self.hide.values(run.error.message)}",
             text=self.hide.values(run.error.render()),
         )
+
+
+def _hidden(value: Any, hide: Callable[[str], str]) -> Any:
+    return hide(value) if isinstance(value, str) else value
 
 
 def _dotted(file: str) -> str:

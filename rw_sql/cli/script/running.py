@@ -59,7 +59,7 @@ def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: SecretHide
     console = console_for() if is_text else console_for(sys.stderr)
     report = RunReport(hide=hide, is_dry=options.is_dry)
     answer = choose_answer(console, is_confirmed=options.is_confirmed, tokens=options.tokens)
-    transcript = Transcript(console, answer, is_quiet=options.is_quiet, hide=hide)
+    transcript = Transcript(console, answer, is_quiet=options.is_quiet, hide=hide, hide_values=hide.values)
     status = RunStatus(is_quiet=options.is_quiet)
     run = ScriptRun(scripts, options, report, transcript if is_text else None, status.line)
     started = time.monotonic()

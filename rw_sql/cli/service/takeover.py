@@ -33,7 +33,8 @@ def takeover_command(
 
     require_output(output, OUTPUTS)
     group = DEFAULT_GROUP if resource_group is None else require_group_name(resource_group)
-    with sparkless(warehouse, only_reads=not force) as context:
+    # A takeover writes only the lease. It does not migrate a warehouse, because the owner may still work.
+    with sparkless(warehouse, only_reads=True) as context:
         found = take_over(context, group, is_forced=force)
     if output == "json":
         print(json.dumps({"resource_group": group, "ended": found.ended, "said": found.said}, indent=2))

@@ -6,12 +6,14 @@ import logging
 import signal
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
 from rich.text import Text
 
 from rw_sql.cli.interface.exit_codes import DONE, FAILED, INTERRUPTED, REFUSED, is_refused
 from rw_sql.cli.open_block import open_block
+from rw_sql.cli.script.loading import hiding_of
 from rw_sql.cli.shell.backend import Backend, listed
 from rw_sql.cli.shell.commands import HELP, listing, split_commands, switched, unknown
 from rw_sql.cli.shell.outside import edited, run_command, show_paged
@@ -138,7 +140,7 @@ class Shell:
                     self._say(echoes.pop(0).text)
                 self._run_part(part, expanded, layout)
         except SqlError as error:
-            raise expanded.locate(error) from error.__cause__
+            raise hiding_of(self._variables).error(expanded.locate(error)) from error.__cause__
         for echo in echoes:
             self._say(echo.text)
         return bool(parts)
@@ -170,7 +172,8 @@ class Shell:
             assert chosen is not None
             with self._status.hidden():
                 try:
-                    return chosen(question)
+                    preview = hiding_of(self._variables).values(question.preview)
+                    return chosen(replace(question, preview=preview))
                 except KeyboardInterrupt:
                     self._console.print()
                     return False

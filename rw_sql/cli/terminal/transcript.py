@@ -3,6 +3,7 @@ and its rows."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from rw_sql.cli.terminal.question import Answer
     from rw_sql.session.attach import Question
-    from rw_sql.session.results import Values
+    from rw_sql.session.results import Rows, Values
     from rw_sql.session.scripts import StatementText
 
 
@@ -35,13 +36,16 @@ class Transcript:
         *,
         is_quiet: bool = False,
         hide: Callable[[str], str] = masked,
+        hide_values: Callable[[str], str] = str,
     ) -> None:
-        """``hide`` replaces the secrets in a text with asterisks. If ``answer`` is None, no question can be answered.
-        If ``is_quiet`` is true, the texts of statements are not printed."""
+        """``hide`` replaces the secrets in a text with asterisks. ``hide_values`` replaces only the values of secret
+        variables, in texts that quote a statement but are not statements, such as a preview. If ``answer`` is None, no
+        question can be answered. If ``is_quiet`` is true, the texts of statements are not printed."""
         self._console = console
         self._answer = answer
         self._is_quiet = is_quiet
         self._hide = hide
+        self._hide_values = hide_values
         self._is_told = False
 
     def begin(self) -> None:
@@ -68,10 +72,17 @@ class Transcript:
             self._tell(text)
         self._is_told = False
         if result is not None:
-            print_rows(self._console, result.as_text(), is_plan=is_explain(text))
+            rows, is_plan = result.as_text(), is_explain(text)
+            print_rows(self._console, self._without_secrets(rows) if is_plan else rows, is_plan=is_plan)
         for line in plan or ():
             self.say(line)
         self._console.print()
+
+    def _without_secrets(self, rows: Rows) -> Rows:
+        """Returns the rows of an EXPLAIN, which may quote the statement. Asterisks replace the values of secret
+        variables."""
+        hidden = (tuple(None if cell is None else self._hide_values(cell) for cell in row) for row in rows.rows)
+        return replace(rows, rows=tuple(hidden))
 
     def say(self, text: str) -> None:
         """Prints ``text`` with asterisks in place of its secrets."""
@@ -82,7 +93,7 @@ class Transcript:
         if not self._is_told:
             self._tell(question.statement)
         self._is_told = True
-        return self._answer(question)
+        return self._answer(replace(question, preview=self._hide_values(question.preview)))
 
     def _tell(self, statement: str) -> None:
         if not self._is_quiet:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
 from rw_sql.connectors.support.private_files import SecretText
-from rw_sql.masking import SECRET_WORDS, contains_password
+from rw_sql.masking import SECRET_WORDS, contains_password, login_parts, without_logins
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -29,7 +29,7 @@ _SHORTEST_WORD = 4
 """The minimum length of the secrets that are replaced wherever they appear as a word in a message. For shorter
 secrets, see :func:`without_secrets`."""
 
-_BEFORE_SECRET = rf"((?i:{SECRET_WORDS})\w*['\"]?\s*[=:]\s*b?['\"]?|//[^\s/:@]*:(?=[^\s/@]+@))"
+_BEFORE_SECRET = rf"(?i:{SECRET_WORDS})\w*['\"]?\s*[=:]\s*b?['\"]?|//[^\s/:@]*:(?=[^\s/@]+@)"
 """Matches the text that precedes a secret in a message: the name of a property, or the user in an address."""
 
 _USERS_KEY = re.compile(
@@ -59,9 +59,12 @@ def without_secrets(message: str, options: Mapping[str, str], keys: Collection[s
     A value is found with and without white space at its ends. It is also found as a Python literal of a string or of
     bytes, and with the percent-encoding of URLs. Two kinds of values are replaced only after a property's name or in
     the user part of an address: values of fewer than four characters, and values that are also a word in an option that
-    is not secret, such as the host.
+    is not secret, such as the host. A value of fewer than four characters that is no such word is also replaced in
+    quotes. ``[secret]`` also replaces the login in every address of the message.
     """
     secrets = {value for key, value in options.items() if isinstance(value, SecretText) or key in keys}
+    # The value of a secret may be an address with a login, of which a message quotes only a part.
+    secrets |= {part for value in secrets for part in login_parts(value)}
     shown = (value for key, value in options.items() if not (isinstance(value, SecretText) or key in keys))
     return _without(message, secrets, _words(shown))
 
@@ -74,11 +77,12 @@ def remember_secrets(options: Mapping[str, str], names: Collection[str] = ()) ->
     are not remembered either: a user's name, a secret that is also a word in an option that is not secret, a secret
     that is in ``names``, and the value of an option whose key is empty.
     """
-    secrets = {
+    secrets: set[str] = {
         value for key, value in options.items() if key and isinstance(value, SecretText) and not _USERS_KEY.search(key)
     }
     if not secrets:
         return
+    secrets |= {part for value in secrets for part in login_parts(value)}
     shown = {*names, *_words(value for value in options.values() if not isinstance(value, SecretText))}
     with _lock:
         _known.update(
@@ -109,7 +113,7 @@ def _without(message: str, secrets: Iterable[str], shown: Collection[str] = ()) 
     for form in sorted(patterns, key=len, reverse=True):
         if form in message:
             message = re.sub(patterns[form], rf"\1{HIDDEN}", message)
-    return message
+    return without_logins(message, HIDDEN)
 
 
 def _patterns(secret: str, shown: Collection[str]) -> dict[str, str]:
@@ -119,6 +123,9 @@ def _patterns(secret: str, shown: Collection[str]) -> dict[str, str]:
         for form in (repr(text)[1:-1], repr(text.encode())[2:-1], quote(text, safe=""), quote_plus(text)):
             patterns[form] = f"(){re.escape(form)}"
         is_word = len(text) >= _SHORTEST_WORD and text not in shown
-        before = _BEFORE_SECRET if not is_word else f"(){_BORDER}" if text[:1].isalnum() else "()"
+        before = f"(){_BORDER}" if text[:1].isalnum() else "()"
+        if not is_word:
+            quoted = rf"|(?<!\w)b?['\"`](?={re.escape(text)}['\"`])" if text not in shown else ""
+            before = f"({_BEFORE_SECRET}{quoted})"
         patterns[text] = before + re.escape(text) + (r"(?!\w)" if text[-1:].isalnum() else "")
     return {form: pattern for form, pattern in patterns.items() if form}

@@ -20,7 +20,7 @@ from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import CreateTable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ObjectRecord
@@ -35,7 +35,8 @@ class SavedPlan:
 
     ``epochs`` maps the id of each object on which the changes depend to the object's epoch. ``free`` contains pairs
     (kind, name). The plan can be applied only if the catalog contains none of these objects. ``dependents`` maps the id
-    of each object that is dropped or rebuilt to the ids of the objects that depend on it.
+    of each object that is dropped or rebuilt to the ids of the objects that depend on it. ``secrets`` are the values of
+    secret variables that the statements contain. Only the statements that are run may show these values.
     """
 
     warehouse: str
@@ -44,10 +45,14 @@ class SavedPlan:
     epochs: dict[int, int]
     free: tuple[tuple[str, str], ...]
     dependents: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
 
 
-def saved_plan(snapshot: Snapshot, warehouse: str, changes: Sequence[DeployChange]) -> SavedPlan:
-    """Makes the content of the plan file from the changes of a deployment and the current catalog."""
+def saved_plan(
+    snapshot: Snapshot, warehouse: str, changes: Sequence[DeployChange], secrets: Sequence[str] = ()
+) -> SavedPlan:
+    """Makes the content of the plan file from the changes of a deployment and the current catalog. ``secrets`` are the
+    values of secret variables in the statements."""
     ids = {id_ for change in changes for id_ in change.touches if snapshot.get(id_) is not None}
     made = [change for change in changes if change.action not in (DROP, RECREATE)]
     free = dict.fromkeys(
@@ -60,6 +65,7 @@ def saved_plan(snapshot: Snapshot, warehouse: str, changes: Sequence[DeployChang
         epochs={id_: snapshot.object_epoch(id_) for id_ in sorted(ids)},
         free=tuple(free),
         dependents={id_: tuple(record.id for record in _dependents(snapshot, id_)) for id_ in _replaced(changes)},
+        secrets=tuple(secrets),
     )
 
 
@@ -83,16 +89,23 @@ def _dependents(snapshot: Snapshot, id_: int) -> list[ObjectRecord]:
     return [each for each in found.values() if each.id not in ids]
 
 
-def to_json(plan: SavedPlan) -> str:
+def to_json(plan: SavedPlan, hide: Callable[[str], str] | None = None) -> str:
     """The plan as JSON text.
 
     The text contains no values of secrets, for two reasons: statements refer to secrets by name, and a folder that
-    contains the value of a secret is refused before a plan is made.
+    contains the value of a secret is refused before a plan is made. However, the statements contain the values of
+    variables, and the name of a variable may suggest that its value is secret. ``hide`` replaces such values in a text
+    that is only shown. If it replaces any, the text is marked, and :func:`from_json` refuses it.
     """
+    hidden = hide or str
+    shown = [[hidden(text) for text in (*change.texts, change.reason)] for change in plan.changes]
+    is_masked = shown != [[*change.texts, change.reason] for change in plan.changes]
     data = {
         "format": FORMAT,
         "warehouse": plan.warehouse,
         "epoch": plan.epoch,
+        **({"is_masked": True} if is_masked else {}),
+        **({"secrets": list(plan.secrets)} if plan.secrets and hide is None else {}),
         "objects": {str(id_): epoch for id_, epoch in plan.epochs.items()},
         "free": [list(each) for each in plan.free],
         **({"dependents": {str(id_): list(ids) for id_, ids in plan.dependents.items()}} if plan.dependents else {}),
@@ -102,11 +115,11 @@ def to_json(plan: SavedPlan) -> str:
                 "kind": change.kind,
                 "name": change.name,
                 "place": change.place,
-                "reason": change.reason,
-                "statements": list(change.texts),
+                "reason": texts[-1],
+                "statements": texts[:-1],
                 **({"touches": list(change.touches)} if change.touches else {}),
             }
-            for change in plan.changes
+            for change, texts in zip(plan.changes, shown, strict=True)
         ],
     }
     return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
@@ -114,7 +127,7 @@ def to_json(plan: SavedPlan) -> str:
 
 def from_json(text: str, file: str) -> SavedPlan:
     """Parses the text of a plan file, which may begin with a byte-order mark. Raises SqlError if the text is not a
-    plan, or if a session would pass one of the plan's statements to Spark."""
+    plan, if asterisks replace values in it, or if a session would pass one of the plan's statements to Spark."""
     try:
         data: Any = json.loads(text.removeprefix("\ufeff"))
         if data["format"] != FORMAT:
@@ -123,7 +136,14 @@ def from_json(text: str, file: str) -> SavedPlan:
                 f'"{file}" is a plan of format {data["format"]}, but this rw_sql reads format {FORMAT}',
                 hint="make the plan again: rw-sql diff FOLDER --file FILE",
             )
+        if data.get("is_masked"):
+            raise SqlError(
+                INVALID_DEFINITION,
+                f'"{file}" cannot be applied, because asterisks replace the values of secrets in its statements',
+                hint="rw-sql diff FOLDER --file FILE writes a plan with all values",
+            )
         return SavedPlan(
+            secrets=tuple(str(value) for value in data.get("secrets", ())),
             warehouse=str(data["warehouse"]),
             epoch=int(data["epoch"]),
             epochs={int(id_): int(epoch) for id_, epoch in data["objects"].items()},

@@ -21,7 +21,7 @@ from rw_sql.model.relations import relation_of
 from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE, written_names
 from rw_sql.plan.queries.analysis.analyze import analyze
 from rw_sql.plan.queries.analysis.findings import Column
-from rw_sql.plan.queries.analysis.functions import builtins
+from rw_sql.plan.queries.analysis.functions import builtins, versions_with
 from rw_sql.plan.queries.places import place_in_query
 from rw_sql.syntax.dialect.equivalents import is_mistaken_function
 from rw_sql.syntax.dialect.to_spark import to_spark
@@ -77,8 +77,9 @@ class QueryReading:
 
 
 def is_not_built_in(name: str) -> bool:
-    """True if Spark has no built-in function with this name, which must be in lower case."""
-    return name not in builtins()
+    """True if no supported version of Spark has a built-in function with this name, which must be in lower case. No
+    user would give such a name to a function."""
+    return not versions_with(name)
 
 
 class _Functions:

@@ -1,9 +1,9 @@
-"""Writes the file ``functions.json`` with a table of Spark's built-in functions. The analysis of queries uses this
-table.
+"""Writes the table of Spark's built-in functions, which the analysis of queries uses. Each minor version of Spark has
+a file, such as ``spark_functions/4.2.json``.
 
-Run ``python -m rw_sql.runtime.spark.builtin_functions`` when the version of Spark changes. Spark does not list the
-numbers of arguments that a function accepts. This module therefore calls each function with different numbers of NULLs.
-A number counts as accepted unless Spark reports a wrong number of arguments.
+Run ``python -m rw_sql.runtime.spark.builtin_functions`` with each version of Spark when the supported versions change.
+Spark does not list the numbers of arguments that a function accepts. This module therefore calls each function with
+different numbers of NULLs. A number counts as accepted unless Spark reports a wrong number of arguments.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING
 from rw_sql.plan.queries import analysis
 from rw_sql.plan.queries.analysis.functions import AGGREGATE, GENERATOR, SCALAR, TABLE, WINDOW
 from rw_sql.runtime.spark.jvm import java_class, java_session
+from rw_sql.spark_jars import minor_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyspark.sql import SparkSession
 
-FUNCTIONS_PATH = Path(analysis.__file__).with_name("functions.json")
+FUNCTIONS_PATH = Path(analysis.__file__).with_name("spark_functions")
 
 _FEW, _MANY = range(13), (20, 21)
 """The numbers of arguments to try. A function that accepts one of the numbers in ``_MANY`` counts as accepting any
@@ -47,6 +48,7 @@ def function_names(spark: SparkSession) -> list[str]:
 
 def counts_of(spark: SparkSession, name: str, counts: Iterable[int]) -> list[int]:
     """Returns those numbers in ``counts`` that the function accepts as its number of arguments."""
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     taken = []
@@ -56,6 +58,8 @@ def counts_of(spark: SparkSession, name: str, counts: Iterable[int]) -> list[int
         except PySparkException as error:
             if (error.getCondition() or "").startswith("WRONG_NUM_ARGS"):
                 continue
+        except Py4JJavaError:
+            pass  # Some functions of Spark 4.0 accept the number of arguments, and fail for the type of NULL.
         taken.append(count)
     return taken
 
@@ -94,7 +98,7 @@ def described(spark: SparkSession) -> dict[str, dict[str, list[int | None]]]:
 
 
 def written(version: str, functions: dict[str, dict[str, list[int | None]]]) -> str:
-    """The text of ``functions.json``, with one function per line."""
+    """The text of a version's file, with one function per line."""
     parts = []
     for kind in sorted(functions):
         lines = [f"      {json.dumps(name)}: {json.dumps(counts)}" for name, counts in sorted(functions[kind].items())]
@@ -103,12 +107,13 @@ def written(version: str, functions: dict[str, dict[str, list[int | None]]]) -> 
 
 
 def main() -> None:
-    """Starts a Spark session and writes ``functions.json``."""
+    """Starts a Spark session and writes the file of its version."""
     from pyspark.sql import SparkSession
 
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-    FUNCTIONS_PATH.write_text(written(spark.version, described(spark)), "utf-8")
+    path = FUNCTIONS_PATH / f"{minor_of(spark.version)}.json"
+    path.write_text(written(spark.version, described(spark)), "utf-8")
     spark.stop()
 
 

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.redirects import keep_at_origin
+from rw_sql.connectors.support.messages import HIDDEN
 from rw_sql.errors import SECRET_KEY_MISSING, SECRET_UNREADABLE, SqlError
+from rw_sql.masking import without_logins
 from rw_sql.model.definitions import secret_options
 from rw_sql.syntax.lexing.identifiers import sql_name
 
@@ -188,6 +190,8 @@ def _from_vault(name: str, options: Mapping[str, str]) -> str:
     import hvac
     import requests
 
+    # A warehouse of an earlier version may contain an address with a login.
+    address = without_logins(options["addr"], HIDDEN)
     client: Any = hvac.Client(
         url=options["addr"],
         token=_credential("VAULT_TOKEN"),
@@ -210,11 +214,11 @@ def _from_vault(name: str, options: Mapping[str, str]) -> str:
             name, f"the vault reports {type(error).__name__}", "check path, mount and VAULT_TOKEN"
         ) from error
     except (requests.ConnectionError, requests.Timeout) as error:
-        raise _unreadable(name, f"the vault at {options['addr']} does not answer") from error
+        raise _unreadable(name, f"the vault at {address} does not answer") from error
     except (requests.exceptions.InvalidHeader, UnicodeError):  # The error's message contains the token.
         why = "VAULT_TOKEN contains characters that no token contains"
         raise _unreadable(name, why, "export VAULT_TOKEN=…") from None
     except requests.RequestException as error:
-        raise _unreadable(name, f"the vault at {options['addr']}: {error}") from error
+        raise _unreadable(name, without_logins(f"the vault at {address}: {error}", HIDDEN)) from error
     except KeyError as error:
         raise _unreadable(name, f'the vault\'s secret has no field "{options["field"]}"') from error

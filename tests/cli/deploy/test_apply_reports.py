@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
 
 from rw_sql.cli.main import app
 from rw_sql.errors import UPSTREAM_UNREACHABLE, Span, SqlError
+from rw_sql.plan.deploy.plan_file import from_json
+from rw_sql.session.scripts import StatementText
 from tests.cli.deploy.test_deploy_commands import SOURCE, VIEW, made, run
 
 if TYPE_CHECKING:
@@ -103,3 +106,62 @@ def test_the_error_of_a_statement_does_not_show_the_value_of_a_secret_variable(
         run("apply", *words)
     assert "properties.client.id = '*****'" in (caught.value.text or "")
     assert TOKEN not in caught.value.render()
+
+
+def test_neither_diff_nor_apply_prints_the_value_of_a_secret_variable(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the statements that run, and the plan that ``apply`` reads, contain the value."""
+    ran: list[str] = []
+
+    def run_one(_: object, text: str, **options: Any) -> None:
+        ran.append(text)
+        options["on_result"](StatementText(text=text, line=1, column=1), None)
+
+    monkeypatch.setattr("rw_sql.session.scripts.run_statements", run_one)
+    words = (str(folder), "--env", "prod", "-w", str(tmp_path / "w"))
+    plan = tmp_path / "plan.json"
+    plan.write_text("an older plan, which everybody can read", encoding="utf-8")
+    plan.chmod(0o644)
+    for command in (
+        ("diff", *words),
+        ("diff", *words, "-o", "json"),
+        ("diff", *words, "--file", str(plan)),
+        ("apply", *words, "--yes"),
+        ("apply", *words, "--yes", "-o", "json"),
+        ("apply", str(plan), "--yes"),
+        ("apply", str(plan), "--yes", "-o", "json"),
+    ):
+        ran.clear()
+        result = CliRunner().invoke(app, list(command))
+        assert result.exit_code == 0, result.output
+        assert TOKEN not in result.output
+        assert "properties.client.id = '*****'" in result.output
+        assert [TOKEN in text for text in ran] == ([True, False] if command[0] == "apply" else [])
+    assert plan.stat().st_mode & 0o777 == 0o600
+    assert from_json(plan.read_text(encoding="utf-8"), "plan.json").secrets == (TOKEN,)
+
+
+def test_apply_refuses_a_plan_whose_values_are_hidden(folder: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "shown.json"
+    plan.write_text(
+        run("diff", str(folder), "--env", "prod", "-w", str(tmp_path / "w"), "-o", "json")[1], encoding="utf-8"
+    )
+    with pytest.raises(SqlError, match="cannot be applied, because asterisks replace") as caught:
+        run("apply", str(plan), "--yes")
+    assert caught.value.hint == "rw-sql diff FOLDER --file FILE writes a plan with all values"
+
+
+def test_a_plan_without_secret_values_stays_readable_and_can_be_applied_from_json(folder: Path, tmp_path: Path) -> None:
+    (folder / "prod.env").write_text("BROKER=127.0.0.1:9092\nAPI_TOKEN=\n", encoding="utf-8")
+    plan = tmp_path / "plan.json"
+    _, shown = run("diff", str(folder), "--env", "prod", "-w", str(tmp_path / "w"), "-o", "json", "--file", str(plan))
+    assert plan.read_text(encoding="utf-8") == shown
+    assert len(from_json(shown, "plan.json").changes) == 2
+    assert plan.stat().st_mode & 0o044 == 0o666 & ~_umask() & 0o044
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import io
+import json
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.script.loading import load_scripts
-from rw_sql.cli.script.report import RunReport
+from rw_sql.cli.script.loading import hiding, load_scripts
+from rw_sql.cli.script.report import RunReport, StatementRun
 from rw_sql.cli.script.running import RunOptions, ScriptRun
 from rw_sql.cli.terminal.output import console_for
 from rw_sql.cli.terminal.transcript import Transcript
 from rw_sql.errors import CONFIRMATION_NEEDED, SqlError
 from rw_sql.plan.result.confirmation import Question
+from rw_sql.session.results import Values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from rw_sql.session.results import Values
     from rw_sql.syntax import ScriptStatement
 
 
@@ -76,3 +77,29 @@ def test_the_text_of_a_statement_is_printed_after_one_that_was_declined(
     assert [statement.status for statement in report.statements] == ["refused", "done", "done"]
     printed = [line.strip() for line in shown.getvalue().splitlines() if line.strip()]
     assert printed == ["INJECT a", "INJECT b", *(["SELECT 3"] if is_text else [])]
+
+
+def test_a_preview_and_an_explain_do_not_show_the_value_of_a_secret_variable() -> None:
+    hide, shown, previews = hiding(["hunter2"]), io.StringIO(), []
+
+    def confirm(asked: Question) -> bool:
+        previews.append(asked.preview)
+        return True
+
+    transcript = Transcript(console_for(shown), confirm, hide=hide, hide_values=hide.values)
+    assert transcript.answer is not None
+    assert transcript.answer(question("ALTER SOURCE s UNSAFE SET (client.id = 'hunter2')"))
+    rows = Values(columns=("plan", "n"), rows=(("client.id becomes 'hunter2'", 1),))
+    transcript.show_outcome("EXPLAIN ALTER SOURCE s …", rows)
+    transcript.show_outcome("SELECT 'x'", Values(columns=("x",), rows=(("hunter2",),)))
+    assert previews == ["the preview of ALTER SOURCE s UNSAFE SET (client.id = '*****')"]
+    assert "client.id becomes '*****'" in shown.getvalue()
+    assert shown.getvalue().count("hunter2") == 1  # A row of a query shows the stored value.
+    report = RunReport(hide=hide)
+    for text in ("EXPLAIN ALTER SOURCE s …", "SELECT 'x'"):
+        report.statements.append(StatementRun(file=None, line=1, column=1, text=text, status="done", result=rows))
+    explained, queried = json.loads(report.as_json())["statements"]
+    assert (explained["rows"], queried["rows"]) == (
+        [["client.id becomes '*****'", 1]],
+        [["client.id becomes 'hunter2'", 1]],
+    )

@@ -113,6 +113,34 @@ def test_a_short_password_is_replaced_only_where_a_password_stands() -> None:
     assert without_secrets("the db at //ann:db@host, password = 'db'", options) == (
         "the db at //ann:[secret]@host, password = '[secret]'"
     )
+    assert without_secrets("a db: 'db', \"db\", b'db', `db`; isn't db, 'db or db'", options) == (
+        "a db: '[secret]', \"[secret]\", b'[secret]', `[secret]`; isn't db, 'db or db'"
+    )
+    told = 'database "db" does not exist'
+    assert without_secrets(told, {**options, "database.name": "db"}) == told
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("cannot reach https://ann:hunter2@vault:8200/v1: refused", "https://[secret]@vault:8200/v1: refused"),
+        ("cannot reach https://hunter2@vault/v1", "https://[secret]@vault/v1"),
+        ("proxy http://ann:hun/ter2@proxy:3128", "http://[secret]@proxy:3128"),
+        ("no answer from mqtt://ann:hunter2@h, amqp://b:hunter2@h", "mqtt://[secret]@h, amqp://[secret]@h"),
+        ("http://h:8080/a@b and mail to ann@example.org", "http://h:8080/a@b and mail to ann@example.org"),
+    ],
+)
+def test_a_login_in_an_address_is_replaced_even_if_no_secret_contains_it(message: str, shown: str) -> None:
+    for told in (without_secrets(message, {}), without_known_secrets(message)):
+        assert told.endswith(shown)
+
+
+def test_a_part_of_a_secret_address_is_a_secret() -> None:
+    options = {"catalog.uri": SecretText("postgresql://ann:hunter2-of-ann@db/warehouse")}
+    for message in ("password hunter2-of-ann refused", "ann:hunter2-of-ann is no login"):
+        assert "hunter2" not in without_secrets(message, options)
+    remember_secrets({"uri": SecretText("postgresql://ann:another-hunter@db/warehouse")})
+    assert without_known_secrets("password another-hunter refused") == "password [secret] refused"
 
 
 def test_a_password_inside_an_address_remains_a_secret() -> None:

@@ -223,6 +223,18 @@ def test_a_vault_s_certificate_is_checked_with_the_named_authorities(monkeypatch
     assert verified == ["authorities.pem"]
 
 
+@pytest.mark.parametrize("login", ["ann:hunter2", "hunter2"])
+def test_the_login_in_the_address_of_a_vault_is_not_shown(login: str) -> None:
+    """A warehouse of an earlier version may contain such an address."""
+    told = unreadable(in_vault(f"http://{login}@127.0.0.1:1")).message
+    assert told.endswith("the vault at http://[secret]@127.0.0.1:1 does not answer")
+    with redirecting() as servers:
+        address = servers.url.replace("://", f"://{login}@")
+        told = unreadable(in_vault(address)).message
+    assert "the server redirects to" in told
+    assert "hunter2" not in told
+
+
 def test_a_vault_that_does_not_answer() -> None:
     assert "does not answer" in unreadable(in_vault("http://127.0.0.1:1")).message
 

@@ -12,7 +12,15 @@ from rw_sql.errors import INVALID_QUERY, UNDEFINED_OBJECT
 from rw_sql.plan.queries.analysis import data_types as types
 from rw_sql.plan.queries.analysis import mismatches
 from rw_sql.plan.queries.analysis.findings import counted
-from rw_sql.plan.queries.analysis.functions import AGGREGATE, TIME_WINDOWS, UNIT_FIRST, UNITS, WINDOW, builtins
+from rw_sql.plan.queries.analysis.functions import (
+    AGGREGATE,
+    TIME_WINDOWS,
+    UNIT_FIRST,
+    UNITS,
+    WINDOW,
+    builtins,
+    hint_of_versions,
+)
 from rw_sql.plan.queries.analysis.mismatches import Written
 from rw_sql.plan.queries.analysis.names import NameChecker
 from rw_sql.plan.queries.analysis.reading import children
@@ -185,7 +193,7 @@ class ExpressionChecker(NameChecker):
         place_of_name = self.text.place(node)
         if known is None:
             if not self._is_of_user(name):
-                hint = missing_function_hint(name, builtins())
+                hint = hint_of_versions(name) or missing_function_hint(name, builtins())
                 self.report.add(place_of_name, UNDEFINED_OBJECT, f'function "{node.name}" does not exist', hint)
             self._arguments(node, scope, SELECT if place == WITHIN else place)
             return None

@@ -10,7 +10,7 @@ from sqlglot import exp
 from rw_sql.errors import INVALID_QUERY, UNDEFINED_COLUMN, first_names, near_names
 from rw_sql.plan.queries.analysis.data_types import element_of, fields_of, is_array, is_map, is_scalar
 from rw_sql.plan.queries.analysis.frames import OPEN, Output, known_names
-from rw_sql.plan.queries.analysis.functions import WITHOUT_BRACKETS
+from rw_sql.plan.queries.analysis.functions import is_without_brackets
 from rw_sql.syntax.query import query_hints
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class NameChecker:
                 )
                 return self.fields(attribute.data_type, parts[used:])
             own = False
-        if len(parts) > 1 or names[0] not in WITHOUT_BRACKETS:
+        if len(parts) > 1 or not is_without_brackets(names[0]):
             self._missing(parts, scope)
         return None
 

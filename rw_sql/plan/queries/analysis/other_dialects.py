@@ -12,7 +12,7 @@ from rw_sql.errors import INVALID_QUERY
 from rw_sql.syntax.dialect.equivalents import EQUIVALENTS, ONE_ROW_PER_KEY, SORTED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from sqlglot import Token
 
@@ -76,6 +76,9 @@ Spark has no equivalent type."""
 _SIZED = ("char", "character", "varchar")
 _DECIMAL = ("decimal", "dec", "numeric")
 _MOST_DIGITS = 38
+_EXCLUDED = ("CURRENT", "GROUP", "TIES", "NO")
+"""The words that follow EXCLUDE in a window frame."""
+
 _OPERAND_ENDS = (
     TokenType.VAR,
     TokenType.IDENTIFIER,
@@ -89,7 +92,7 @@ _OPERAND_ENDS = (
 def refuse_other_dialects(text: Text, report: Report) -> None:
     """Reports the constructs that Spark's parser refuses. Wrong operators and types are reported even if sqlglot cannot
     parse the query."""
-    for start, end, what, hint in (*_operators(text), *_types(text)):
+    for start, end, what, hint in (*_operators(text), *_types(text), *_clauses(text)):
         report.add((start, end), INVALID_QUERY, f"Spark has no {what}", hint)
     for node in text.tree.walk() if text.tree is not None else ():
         found = _construct(node)
@@ -140,6 +143,37 @@ def _operators(text: Text) -> Iterator[tuple[int, int, str, str]]:
         # ``|> EXTEND ~x``: the word after ``|>`` names the step.
         is_operand = kind in _OPERAND_ENDS and (before is None or before.token_type != TokenType.PIPE_GT)
         before = token
+
+
+def _clauses(text: Text) -> Iterator[tuple[int, int, str, str]]:
+    """Returns the words of other dialects that sqlglot skips or interprets, with their positions."""
+    words = ["", *(token.text.upper() for token in text.tokens), "", "", ""]
+    for at, token in enumerate(text.tokens, 1):
+        before, word, after = words[at - 1 : at + 2]
+        first, last = token, token
+        if word == "GROUPS" and _begins_frame(words[at + 1 : at + 4]):
+            what, hint = "window frame GROUPS", "write ROWS or RANGE"
+        elif word == "EXCLUDE" and before in ("ROW", "PRECEDING", "FOLLOWING") and after in _EXCLUDED:
+            what, hint = "EXCLUDE in a window frame", "omit EXCLUDE"
+        elif word == "TABLESAMPLE" and after in ("BERNOULLI", "SYSTEM"):
+            last = text.tokens[at]
+            what, hint = f"TABLESAMPLE {after}", "write TABLESAMPLE (10 PERCENT)"
+        elif word == "BETWEEN" and after == "SYMMETRIC":
+            last = text.tokens[at]
+            what, hint = "BETWEEN SYMMETRIC", "write x BETWEEN least(a, b) AND greatest(a, b)"
+        elif word == "LIMIT" and after.isdecimal() and words[at + 2] == ",":
+            last = text.tokens[at + 1]
+            what, hint = "LIMIT with two numbers", f"write LIMIT n OFFSET {after}"
+        else:
+            continue
+        yield first.start, last.end + 1, what, hint
+
+
+def _begins_frame(words: Sequence[str]) -> bool:
+    """True if the words after ROWS, RANGE or GROUPS begin a window frame. A column may be called GROUPS."""
+    after = words[1:] if words[0] == "BETWEEN" else words
+    bound = " ".join(after[:2])
+    return bound == "CURRENT ROW" or bound.endswith((" PRECEDING", " FOLLOWING"))
 
 
 def _types(text: Text) -> Iterator[tuple[int, int, str, str | None]]:

@@ -11,7 +11,7 @@ from rw_sql.plan.queries.analysis import data_types as types
 from rw_sql.plan.queries.analysis.expressions import FROM, ON, ExpressionChecker
 from rw_sql.plan.queries.analysis.findings import counted
 from rw_sql.plan.queries.analysis.frames import Attribute, Frame, Output, Scope
-from rw_sql.plan.queries.analysis.functions import GENERATOR, TABLE, builtins
+from rw_sql.plan.queries.analysis.functions import GENERATOR, TABLE, builtins, hint_of_versions
 from rw_sql.syntax.dialect.equivalents import missing_function_hint
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class RelationChecker(ExpressionChecker):
         if known is not None:
             return known.kind in (TABLE, GENERATOR)
         tables = [other for other, found in builtins().items() if found.kind in (TABLE, GENERATOR)]
-        hint = missing_function_hint(name, tables, in_from=True)
+        hint = hint_of_versions(name) or missing_function_hint(name, tables, in_from=True)
         self.report.add(self.text.place(call), UNDEFINED_OBJECT, f'function "{call.name}" in FROM does not exist', hint)
         return False
 

@@ -118,6 +118,18 @@ def _check(statement: CreateSecret, backend: str) -> None:
                 if near
                 else f"omit {option.key}; the properties are " + (", ".join(BACKENDS[backend]) or "backend alone"),
             )
+    for option in statement.options:
+        is_text = not isinstance(option.value, SecretValue)
+        if is_text and contains_password(option_text(option.value), is_address=option.key == "addr"):
+            raise SqlError(
+                INVALID_PROPERTY,
+                f'property "{option.key}" must not contain a password',
+                span=option.value_place,
+                hint="set VAULT_TOKEN, or VAULT_ROLE_ID and VAULT_SECRET_ID with auth_method = 'approle'"
+                if option.key == "addr"
+                else f"write {option.key} without a password",
+                hides_literals=True,
+            )
     for key in _REQUIRED[backend]:
         if key not in keys:
             raise SqlError(

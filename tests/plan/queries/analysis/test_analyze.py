@@ -13,7 +13,9 @@ from sqlglot import exp
 from rw_sql.errors import Span, SqlError
 from rw_sql.plan.queries.analysis.analyze import analyze
 from rw_sql.plan.queries.analysis.findings import Column
+from rw_sql.plan.queries.analysis.functions import builtins, functions_of, installed_minor
 from rw_sql.plan.queries.analysis.reading import Text
+from rw_sql.spark_jars import SUPPORTED
 from rw_sql.syntax import parse
 from tests.support.view_queries import ANALYSIS, RECORDED, broken_queries, queries, tables
 
@@ -339,3 +341,38 @@ def test_a_long_chain_of_operators_in_a_query_with_groups_is_checked_at_once(ope
 def test_an_expression_is_grouped_if_it_has_the_meaning_of_a_key(item: str, is_grouped: bool) -> None:
     query = f"SELECT {item} AS x FROM orders AS o GROUP BY id + amount, UPPER(o.status)"
     assert (analyze(query, TABLES).findings == ()) == is_grouped
+
+
+@pytest.mark.parametrize(
+    ("query", "what"),
+    [
+        ("SELECT sum(b) OVER (ORDER BY a GROUPS BETWEEN 1 PRECEDING AND CURRENT ROW) AS x FROM t", "frame GROUPS"),
+        ("SELECT sum(b) OVER (ORDER BY a GROUPS UNBOUNDED PRECEDING) AS x FROM t", "frame GROUPS"),
+        (
+            "SELECT sum(b) OVER (ORDER BY a ROWS BETWEEN 1 PRECEDING AND CURRENT ROW EXCLUDE TIES) AS x FROM t",
+            "EXCLUDE",
+        ),
+        ("SELECT a FROM t TABLESAMPLE BERNOULLI (10)", "TABLESAMPLE BERNOULLI"),
+        ("SELECT a FROM t TABLESAMPLE SYSTEM (10)", "TABLESAMPLE SYSTEM"),
+        ("SELECT a FROM t WHERE a BETWEEN SYMMETRIC 3 AND 1", "BETWEEN SYMMETRIC"),
+        ("SELECT a FROM t LIMIT 1, 2", "LIMIT with two numbers"),
+        ("SELECT groups, a FROM t TABLESAMPLE (10 PERCENT) WHERE a BETWEEN 1 AND 3 LIMIT 1", None),
+        ("SELECT sum(b) OVER (ORDER BY a ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS exclude FROM t", None),
+        ("SELECT a FROM t WHERE groups BETWEEN 1 AND 3", None),
+    ],
+)
+def test_clauses_of_other_dialects_are_refused(query: str, what: str | None) -> None:
+    refused = [found.message for found in analyze(query, {}).findings if found.message.startswith("Spark has no")]
+    assert len(refused) == (what is not None)
+    assert what is None or what in refused[0]
+
+
+def test_each_version_of_spark_has_its_own_functions() -> None:
+    query = "SELECT time_from_millis(1) AS x"
+    for minor in SUPPORTED:
+        with functions_of(minor):
+            assert ("time_from_millis" in builtins()) == (minor == "4.2")
+            missing = [found for found in analyze(query, {}).findings if "does not exist" in found.message]
+        hints = [found.hint for found in missing]
+        assert hints == ([] if minor == "4.2" else [f"Spark 4.2 has this function, but Spark {minor} does not"])
+    assert installed_minor() in SUPPORTED

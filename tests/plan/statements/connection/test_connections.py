@@ -203,10 +203,21 @@ def test_a_secret_option_takes_no_literal() -> None:
             "WITH (backend = 'hashicorp_vault', addr = 'http://v', path = 'p', field = 'f', auth_token = 't')",
             'property "auth_token" cannot be set here: credentials of the vault come from the environment',
         ),
+        (
+            "WITH (backend = 'hashicorp_vault', addr = 'http://u:pa55word@v', path = 'p', field = 'f')",
+            'property "addr" must not contain a password',
+        ),
+        (
+            "WITH (backend = 'hashicorp_vault', addr = 'https://t0ken@v', path = 'p', field = 'f')",
+            'property "addr" must not contain a password',
+        ),
     ],
 )
 def test_secrets_that_cannot_be(rest: str, message: str) -> None:
-    assert refused(secret_world(), f"CREATE SECRET s {rest}").message == message
+    error = refused(secret_world(), f"CREATE SECRET s {rest}")
+    assert error.message == message
+    assert "pa55word" not in error.render()
+    assert "t0ken" not in error.render()
 
 
 @pytest.mark.parametrize("name", ["pw", '"My pw"', 'raw."select"'])
