@@ -261,6 +261,7 @@ def test_a_search_that_is_killed_continues_and_reads_the_transaction_once(
     _skip_the_prepare(shop, monkeypatch)
     shop.insert(14)
     shop.finish("a")
+    shop.finish("rolled", "ROLLBACK")
     shop.insert(15)
     before, notices = len(shop.replica.log), 0
 

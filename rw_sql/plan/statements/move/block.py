@@ -12,9 +12,11 @@ from rw_sql.connectors.registry import connector
 from rw_sql.errors import NOT_IN_A_BLOCK, SqlError
 from rw_sql.metastore.records import (
     FORGOTTEN,
+    AssignSplits,
     ConnectionRecord,
     Operation,
     PauseRecord,
+    PutObject,
     PutSplitStates,
     SourceRecord,
 )
@@ -88,6 +90,15 @@ DEFINING = (
 """The statements of a block that change properties. An upstream or target is only validated with the properties that
 the object has at the end of the block."""
 
+_ASSIGNING = (
+    ast.AlterSourceUnsafeSet,
+    ast.AlterTableUnsafeSet,
+    ast.ResetSourceSplits,
+    ast.ResumeSource,
+    ast.ResumeAllSources,
+)
+"""The statements that assign new splits, unless a later statement of the block moves the source."""
+
 SHOWN_INSIDE = (
     ast.ShowObjects,
     ast.ShowSourceSplits,
@@ -145,13 +156,15 @@ def collect(
         require_inside(statement)
         found = later if is_complete else replace(later, changed=all_unsettled(then).changed)
         plan = lower(statement, then, inspector.after(then), later=found)
+        if isinstance(statement, ast.ResumeSource | ast.ResumeAllSources):
+            plan = _without_splits(plan, later.moved)
         plans.append(plan)
         made = plan.operation.changes if plan.operation is not None else ()
         then = after(then, made) if made else then
         taken = _take_up(snapshot, then, inspector, waiting - later.moved)
         then = after(then, taken) if taken else then
         changes = (*changes, *made, *taken)
-        waiting = later.moved
+        waiting = later.moved & (waiting.union(plan.affected) if isinstance(statement, _ASSIGNING) else waiting)
     return Collected(plans=tuple(plans), changes=in_one_commit(snapshot, changes), then=then)
 
 
@@ -160,7 +173,8 @@ def _with_later(
 ) -> list[tuple[ast.Statement, LaterChanges]]:
     """Returns each statement with the changes that the statements after it make. To find these changes, the function
     first lowers the statements that change properties, without validation."""
-    if sum(isinstance(statement, DEFINING) for statement in statements) < 2:
+    last = max((at for at, statement in enumerate(statements) if isinstance(statement, DEFINING)), default=0)
+    if not any(isinstance(statement, (*DEFINING, *_ASSIGNING)) for statement in statements[:last]):
         return [(statement, NO_LATER_CHANGES) for statement in statements]
     then, thens = snapshot, []
     for statement in statements:
@@ -174,6 +188,25 @@ def _with_later(
         (statement, later_changes(now, later) if later else NO_LATER_CHANGES)
         for statement, now, later in zip(statements, thens, following, strict=True)
     ]
+
+
+def _without_splits(plan: Plan, sources: frozenset[int]) -> Plan:
+    """Returns the plan of a RESUME without the splits that it assigns to ``sources``."""
+    if plan.operation is None or not sources:
+        return plan
+    kept: list[Change] = []
+    of: int | None
+    for change in plan.operation.changes:
+        match change:
+            case AssignSplits(fragment=fragment) | PutSplitStates(fragment=fragment):
+                of = fragment_source(fragment)
+            case PutObject(record=record):
+                of = record.id
+            case _:
+                of = None
+        if of not in sources:
+            kept.append(change)
+    return replace(plan, operation=replace(plan.operation, changes=tuple(kept)), affected=(*plan.affected, *sources))
 
 
 def _take_up(snapshot: Snapshot, then: Snapshot, inspector: Inspector, sources: frozenset[int]) -> tuple[Change, ...]:

@@ -328,7 +328,8 @@ def _reset(
     )
     dropped = tuple(sorted(chosen & set(assigned)))
     changes: list[Change] = [UnassignSplits(fragment=fragment, splits=dropped)] if dropped else []
-    if statement.is_rediscovering and upstream.is_reachable:
+    # If a later statement of the block moves the source, the splits of the last upstream are assigned after the move.
+    if statement.is_rediscovering and upstream.is_reachable and source.id not in later.moved:
         return _rediscovered(statement, snapshot, inspector, reader, chosen, positions, changes)
     forgotten = chosen if statement.is_forgetting_offsets else set()
     marked = sorted(forgotten & set(positions.states))

@@ -365,3 +365,20 @@ def test_an_unfinished_block_accepts_what_a_later_statement_can_correct() -> Non
     )
     completed = lower_inside((first,), second, world.snapshot, world.inspector, lower)
     assert not [row for row in completed.changes if row.detail.startswith("COMMIT refuses")]
+
+
+@pytest.mark.parametrize("before", ["RESUME SOURCE s", "RESET SOURCE SPLITS s"])
+def test_a_statement_before_the_last_move_assigns_no_splits_of_the_former_server(before: str) -> None:
+    world = connected_world((0, 50), (0, 50), (0, 500))
+    world.put_topic("new", (7, 50), (7, 50))
+    world.put_topic("new", (3, 20), at=ELSEWHERE)
+    commit(world, "ALTER SOURCE s UNSAFE SET (topic = 'new')", before, ALTER_CONNECTION)
+    assert world.states("s")["new:0"] == 3
+    assert "new:1" not in world.assigned("s")
+
+
+def test_a_reset_before_the_only_change_is_not_validated() -> None:
+    world = moved_world()
+    world.run("ALTER SOURCE s UNSAFE SET (topic = 'missing') WITH (VALIDATE = false)")
+    plan = planned(world, "RESET SOURCE SPLITS s", "ALTER SOURCE s UNSAFE SET (topic = 'new')")
+    assert plan.operation is not None
