@@ -113,7 +113,10 @@ def functions_of(minor: str) -> Iterator[None]:
 def installed_minor() -> str | None:
     """The minor version of the installed PySpark; None if PySpark is not installed. PySpark is not imported, because
     the import takes a second."""
-    spec = find_spec("pyspark")
+    try:
+        spec = find_spec("pyspark")
+    except ImportError:  # A finder of modules may refuse a module in this way.
+        return None
     for folder in (spec.submodule_search_locations if spec is not None else None) or ():
         try:
             found = _VERSION.search((Path(folder) / "version.py").read_text("utf-8"))
