@@ -284,12 +284,15 @@ class IcebergConnector(RangedConnector):
         return iceberg_columns.misfit(table, catalog.table_name(options), columns)
 
     def columns(self, options: Mapping[str, str]) -> Mapping[str, str]:
-        """The table's columns with their types. Raises SqlError UPSTREAM_UNREACHABLE."""
+        """The table's columns with their types. Raises SqlError: UPSTREAM_MISSING if there is no such table, or
+        UPSTREAM_UNREACHABLE."""
         from rw_sql.connectors.iceberg import columns as iceberg_columns
 
         try:
-            return iceberg_columns.listed(self._table(options))
-        except OSError as error:
+            return iceberg_columns.listed(catalog.load_table(self.spec, options))
+        except catalog.TableMissingError as error:
+            raise SqlError(UPSTREAM_MISSING, str(error), hint="correct the properties, or create the table") from error
+        except catalog.CatalogError as error:
             raise SqlError(
                 UPSTREAM_UNREACHABLE, f"the catalog does not answer: {error}", hint="run the statement again"
             ) from error

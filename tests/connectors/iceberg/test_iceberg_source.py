@@ -13,7 +13,7 @@ import pytest
 from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.iceberg import history, reader
 from rw_sql.connectors.iceberg.source import SKIP_CHANGES, IcebergConnector
-from rw_sql.errors import SqlError
+from rw_sql.errors import UPSTREAM_MISSING, SqlError
 from tests.connectors.iceberg.lake import COLUMNS, NAME, Lake
 
 if TYPE_CHECKING:
@@ -51,6 +51,13 @@ def appended(lake: Lake, start: int, end: int) -> list[tuple[Any, ...]]:
     rows = read(parts)
     assert len(rows) == count
     return rows
+
+
+def test_the_columns_of_a_missing_table_are_an_error_of_their_own(lake: Lake) -> None:
+    assert list(ICEBERG.columns(lake.options)) == ["id", "word"]
+    with pytest.raises(SqlError, match="there is no Iceberg table") as caught:
+        ICEBERG.columns({**lake.options, "table.name": "other"})
+    assert caught.value.code == UPSTREAM_MISSING.code
 
 
 def test_offsets_are_sequence_numbers(lake: Lake) -> None:
