@@ -141,8 +141,8 @@ def has_slot(name: str) -> bool:
 
 @cache
 def sends_once(name: str) -> bool:
-    """True if the connector exists and its upstream sends each record only once. Only the source's log then contains
-    the earlier records."""
+    """True if the connector exists and its upstream sends each record only once. After a record has been received, only
+    the source's log in the warehouse contains it."""
     return captures_changes(name) or (name in connector_names() and bool(getattr(_load(name), "is_sent_once", False)))
 
 

@@ -229,8 +229,11 @@ class Metastore:
         self._outcomes.schedule()
 
     def flush(self, *, with_upkeep: bool = False) -> None:
-        """Blocks until all pending outcomes are written and the projections contain all commits of this object. If
-        ``with_upkeep`` is true and upkeep of the log is running, also blocks until this upkeep is done."""
+        """Blocks until all pending outcomes are written and the projections contain all operations that this store has
+        committed.
+
+        If ``with_upkeep`` is true and upkeep of the log is running, also blocks until this upkeep is done.
+        """
         self.flush_projections()
         self._outcomes.flush()
         if with_upkeep:
@@ -238,7 +241,8 @@ class Metastore:
             self._turns.flush()
 
     def flush_projections(self) -> None:
-        """Blocks until the projections contain all commits of this object, and no thread is storing a job's status.
+        """Blocks until the projections contain all operations that this store has committed, and no thread is storing a
+        job's status.
 
         The call usually takes at most a hundredth of a second.
         """

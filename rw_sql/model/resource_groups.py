@@ -49,7 +49,7 @@ def written_group(options: Iterable[Option]) -> str:
             if isinstance(option.value, SecretValue | ConnectionValue):
                 raise SqlError(
                     INVALID_PROPERTY,
-                    f'property "{OPTION}" takes a value',
+                    f'property "{OPTION}" accepts only a literal value, not a secret or a connection',
                     span=option.value.span,
                     hint=f"write the name of a group: {OPTION} = 'a_group'",
                 )

@@ -22,7 +22,7 @@ _MOST_COMPARED = 40_000
 """If the product of the numbers of tokens of two texts is at most this number, the texts are compared as a whole."""
 
 _Key = tuple[str, str]
-"""A token's text, and whether it is a string."""
+"""The kind of a token (``text`` for a string literal, otherwise ``word``), and the token's value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,8 +56,8 @@ def known_time(milliseconds: int) -> int | None:
 
 
 def keep_consumers(spark: SparkSession) -> None:
-    """Enlarges this JVM's cache of consumers, because a topic may have many partitions. Keeps the size that the session
-    sets.
+    """Enlarges this JVM's cache of consumers, because a topic may have many partitions. If the session sets a size,
+    this function does not change the size.
 
     Must be called before the JVM's first read from Kafka, which creates the cache. Executors on other machines use the
     setting that the session had at its start.

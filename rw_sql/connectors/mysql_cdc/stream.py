@@ -175,8 +175,8 @@ class Stream:
         self._thread.start()
 
     def get(self, wait_seconds: float) -> tuple[list[Transaction], int]:
-        """Returns the transactions that have arrived since the last call, and a position up to which the log has no
-        further transactions. Waits at most ``wait_seconds`` for a transaction.
+        """Returns the transactions that have arrived since the last call, and a position. This call and earlier calls
+        have returned all transactions before this position. Waits at most ``wait_seconds`` for a transaction.
 
         After all transactions have been returned, raises the error that ended the stream.
         """

@@ -223,7 +223,8 @@ def _check_encode(clause: FormatEncode) -> None:
             NOT_SUPPORTED,
             f"KEY ENCODE {clause.key_encode} is not supported",
             span=clause.span,
-            hint=f"omit KEY ENCODE: keys are written as {clause.encode}; or write KEY ENCODE {' or '.join(_KEY_TYPES)}",
+            hint=f"omit KEY ENCODE to write keys as {clause.encode}, or write "
+            f"{' or '.join(f'KEY ENCODE {kind}' for kind in _KEY_TYPES)}",
         )
     if clause.format == "DEBEZIUM" and clause.key_encode in _KEY_TYPES:
         raise SqlError(

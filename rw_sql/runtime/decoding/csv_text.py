@@ -88,8 +88,8 @@ def _patterns(separator: str) -> tuple[str, str]:
 
 
 def read_fields(records: StepsT, names: Sequence[str], separator: str, into: str, text: Column) -> StepsT:
-    """Adds the column ``into``, a struct with the fields of the CSV line ``text``, each as text. ``names`` are the
-    names of the fields."""
+    """Parses ``text`` as a line of CSV, and adds its fields as a new column ``into``, a struct of strings. ``names``
+    are the names of the fields."""
     schema = ", ".join(f"`{name.replace('`', '``')}` STRING" for name in (*names, CORRUPT))
     # Spark interprets a backslash in a separator.
     written = separator.replace("\\", "\\\\")

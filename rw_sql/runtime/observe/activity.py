@@ -22,8 +22,8 @@ _MOST_COMMITS = 30
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
     """The time of a job's last batch (None if no batch was found), and the number of rows per second that the job has
-    added, replaced or removed during the last minute. For a job with many commits, only the latest commits within this
-    minute count."""
+    added, replaced or removed during the last minute. If a job has made more than about 30 commits in this minute, the
+    number is computed from the latest of these commits and from the shorter period that they cover."""
 
     last_ms: int | None = None
     rows_per_second: float = 0.0

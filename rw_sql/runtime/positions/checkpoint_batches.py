@@ -28,9 +28,9 @@ _KEPT = 100
 class CheckpointBatches:
     """The batches of one query. Not thread-safe. While this object is in use, Spark's query must not run.
 
-    ``done`` is the last completed batch, and ``begin`` is the version after the last version that this batch reads. If
-    the batch ``done + 1`` was planned but not completed, ``planned`` is the version after the last version that this
-    planned batch reads; otherwise, ``planned`` is None.
+    ``done`` is the last completed batch. ``begin`` is the version at which the next batch begins, which is the version
+    after the last one that the batch ``done`` has read. If the batch ``done + 1`` was planned but not completed,
+    ``planned`` is the version after the last one that this planned batch reads; otherwise, ``planned`` is None.
     """
 
     warehouse: Warehouse

@@ -114,7 +114,8 @@ def is_just_rewound(warehouse: Warehouse, checkpoint: str, planned: int) -> bool
 
 
 def end_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> dict[str, int]:
-    """Maps the Delta table id of each input to the last version of which a planned batch reads rows.
+    """For each input of a planned batch, maps the id of the input's Delta table to the last version from which the
+    batch reads rows.
 
     If several batches read the rows of this version, the planned batch reads only some of them.
     """

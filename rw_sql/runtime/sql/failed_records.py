@@ -130,8 +130,8 @@ class FailedRecordViews:
         self._errors[name] = (table.id, table.generation, table.definition)
 
     def _show_rejected(self, text: str) -> None:
-        """Creates the temporary views of rejected rows that ``text`` mentions. A view that the user has created is
-        kept."""
+        """Creates each temporary view ``SINK$rejected`` whose name occurs in ``text``. A view that the user has created
+        is kept."""
         for sink in self._context.metastore.snapshot().all("sink"):
             name, table = f"{sink.name}{REJECTED}", (sink.id, sink.generation)
             if name.casefold() not in text or self._rejected.get(name) == table:

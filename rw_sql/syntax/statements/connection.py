@@ -37,7 +37,8 @@ class ConnectionChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterConnectionOptions(Statement):
-    """``ALTER CONNECTION [IF EXISTS] n {SET (…) | DROP (…) | RESET (…)} [, …] [WITH (VALIDATE = bool)] [REASON]``."""
+    """``ALTER CONNECTION [IF EXISTS] n {SET (…) | DROP (…) | RESET (…)} [, …] [WITH (VALIDATE = bool)]
+    [REASON 'text']``."""
 
     name: Name
     changes: tuple[ConnectionChange, ...]

@@ -109,7 +109,8 @@ class SplitId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetSourceSplits(Statement):
-    """``RESET SOURCE SPLITS n [FOR SPLITS (…)] [ALLOW …] [WITH (REDISCOVER, FORGET_OFFSETS, VALIDATE)] [REASON]``."""
+    """``RESET SOURCE SPLITS n [FOR SPLITS (…)] [ALLOW …] [WITH (name = bool, …)] [REASON 'text']``. The names are
+    REDISCOVER, FORGET_OFFSETS and VALIDATE."""
 
     name: Name
     splits: tuple[SplitId, ...] = ()

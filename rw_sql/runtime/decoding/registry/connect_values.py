@@ -1,5 +1,5 @@
-"""Converts values of types that Kafka Connect and Debezium define to the declared types of columns. The result is
-either exact or NULL.
+"""Converts values to the declared types of columns. The values have types that Kafka Connect and Debezium define. The
+result is either exact or NULL.
 
 Spark's reader of Avro returns such values as the plain numbers, strings and records that represent them
 (:mod:`rw_sql.connectors.schemas.connect_types`). This module uses only Spark expressions.
