@@ -24,6 +24,7 @@ pytest_plugins = [
     "tests.support.schema_registry",
     "tests.support.secured",
     "tests.support.seeds",
+    "tests.support.shared_imports",
 ]
 
 # Asserts outside of test modules tell what differs, too.
