@@ -229,11 +229,8 @@ class Metastore:
         self._outcomes.schedule()
 
     def flush(self, *, with_upkeep: bool = False) -> None:
-        """Blocks until all pending outcomes are written and the projections contain all operations that this store has
-        committed.
-
-        If ``with_upkeep`` is true and upkeep of the log is running, also blocks until this upkeep is done.
-        """
+        """Does what :meth:`flush_projections` does, and blocks until all pending outcomes are written. If
+        ``with_upkeep`` is true, also blocks until running upkeep of the log is done."""
         self.flush_projections()
         self._outcomes.flush()
         if with_upkeep:
@@ -242,10 +239,7 @@ class Metastore:
 
     def flush_projections(self) -> None:
         """Blocks until the projections contain all operations that this store has committed, and no thread is storing a
-        job's status.
-
-        The call usually takes at most a hundredth of a second.
-        """
+        job's status. The call usually takes at most a hundredth of a second."""
         self._projecting_later.flush()
         with self.jobs.saying:
             pass

@@ -476,11 +476,8 @@ def test_a_future_reader_counts_as_a_reader() -> None:
         "ALTER MATERIALIZED VIEW later AS SELECT id FROM v",
         AGAIN,
     )
-    assert {rebuild.name: rebuild.generation for rebuild in world.snapshot.all("rebuild")} == {
-        "later": 3,
-        "v": 2,
-        "top": 2,
-    }
+    generations = {rebuild.name: rebuild.generation for rebuild in world.snapshot.all("rebuild")}
+    assert generations == {"later": 3, "v": 2, "top": 2}
     error = refused(world, "ALTER MATERIALIZED VIEW v AS SELECT id FROM later")
     assert error.message == 'the query of materialized view "v" would read "later", which reads it'
 
@@ -489,7 +486,7 @@ def test_a_reader_that_will_not_read_the_view_any_more_is_waited_for() -> None:
     world = altered_world()
     world.run("CREATE OR REPLACE MATERIALIZED VIEW top AS SELECT id, id AS more FROM s")
     error = refused(world, AGAIN)
-    assert error.message == ('materialized view "top" reads "v" until its rebuild with another definition is complete')
+    assert error.message == 'materialized view "top" reads "v" until its rebuild with another definition is complete'
     assert error.hint == "WAIT MATERIALIZED VIEW top, then repeat this statement"
     swap(world)
     world.run(AGAIN)
