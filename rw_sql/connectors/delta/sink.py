@@ -243,10 +243,9 @@ def _was_replaced(table: deltalake.DeltaTable, identity: str, number_of: Callabl
 
 
 def _made(uri: str, schema: deltalake.Schema, storage: dict[str, str]) -> deltalake.DeltaTable:
+    # ``create`` would read the log of an existing table twice.
     with suppress(exceptions.TableNotFoundError):
-        return deltalake.DeltaTable(
-            uri, storage_options=storage
-        )  # ``create`` reads the log of an existing table twice.
+        return deltalake.DeltaTable(uri, storage_options=storage)
     try:
         # Retries are off: if two sinks create the table at the same time, a retry of the second sink would give the
         # table another id.
